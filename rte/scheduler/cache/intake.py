@@ -1,13 +1,16 @@
 """From objects of the API to the cluster: one entry for each collection that is watched (pure)."""
 
+# ruff: noqa: SLF001 - the table at the end names the methods of the class above it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rte import errors, extensions
 from rte.placement.dra import decode
 from rte.scheduler.cache import gangs
+from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node, objects
 from rte.scheduler.framework.claims import devices, storage
 from rte.scheduler.framework.events import ClusterEvent, Kind
@@ -15,37 +18,14 @@ from rte.scheduler.framework.objects import ObjectReference
 from rte.telemetry.malformed import MalformedObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
+    from collections.abc import Collection as Some
 
-    from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.telemetry.effects import Measured, Said
 
 #: An agent that has not renewed its Lease for so long is taken for dead.
 AGENT_DEAD_S = 40.0
-
-#: How items are told apart: by UID, by ``namespace/name``, else by name.
-_BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset(
-    {
-        "budgets",
-        "claims",
-        "capacities",
-        "claim-templates",
-        "device-claims",
-        "kueue-workloads",
-        *gangs.COLLECTIONS,
-    }
-)
-
-
-def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
-    """What identifies an item of a collection."""
-    if collection in _BY_UID:
-        return str(metadata.get("uid") or "")
-    if collection in _BY_PATH:
-        return f"{metadata.get('namespace')}/{metadata.get('name')}"
-    return str(metadata.get("name") or "")
 
 
 @dataclass(kw_only=True)
@@ -69,6 +49,25 @@ class IntakeResult:
     author: ObjectReference | None = None
 
 
+class _Shown(NamedTuple):
+    """An object as the API shows it; ``age_s``: of a Lease."""
+
+    obj: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    key: str
+    now: float
+    age_s: float
+    taken: IntakeResult
+
+
+class _Missing(NamedTuple):
+    """An object that is not there any more."""
+
+    key: str
+    now: float
+    taken: IntakeResult
+
+
 class Intake:
     """Tells the cluster what watches tell.
 
@@ -87,27 +86,6 @@ class Intake:
         self._malformed = MalformedObjects()
         self.pods_seen = 0
         self.instead: Callable[[PodView], PodView] = lambda view: view
-        self._set: dict[str, Callable[[Mapping[str, Any], float], None]] = {
-            "budgets": self._set_budget,
-            "capacities": self._set_capacity,
-            "claims": self._set_claim,
-            "koordinator-devices": self._set_koordinator_devices,
-            "device-claims": self._set_device_claim,
-            "device-classes": self._set_device_class,
-            "device-taint-rules": self._set_taint_rule,
-            "slices": self._set_slice,
-            "classes": self._set_class,
-            "drivers": self._set_driver,
-            "limits": self._set_limits,
-            "namespaces": self._set_namespace,
-            "volumes": self._set_volume,
-        }
-        self._gone: dict[str, Callable[[str], None]] = {
-            "budgets": lambda key: cluster.set_budget(key, None),
-            "koordinator-devices": self._forget_koordinator_devices,
-            "namespaces": lambda key: cluster.set_namespace(key, None),
-            "nodes": cluster.remove_node,
-        }
 
     def seen(
         self, collection: str, obj: Mapping[str, Any], now: float, *, age_s: float = 0.0
@@ -118,30 +96,13 @@ class Intake:
         """
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
+        key, taken = key_of(collection, metadata), IntakeResult()
         if collection != "pods":
-            self._known.setdefault(collection, set()).add(key_of(collection, metadata))
-        taken = IntakeResult()
-        key = key_of(collection, metadata)
+            self._known.setdefault(collection, set()).add(key)
+        shown = _Shown(obj, metadata, key, now, age_s, taken)
         try:
-            match collection:
-                case "pods":
-                    version = objects.version_of(metadata)
-                    self.pods_seen = max(self.pods_seen, version)
-                    if self._is_known(metadata, version):
-                        return taken
-                    self._set_pod(obj, now, taken)
-                case "reports" if self._is_read(metadata):
-                    return taken
-                case "reports":
-                    self._set_report(obj, now, taken)
-                case "nodes":
-                    self._set_node(obj, now, taken)
-                case "leases":
-                    self._set_lease(obj, now, age_s)
-                case _ if collection in gangs.COLLECTIONS:
-                    self._cluster.gangs.declare(collection, obj)
-                case _:
-                    self._set[collection](obj, now)
+            if COLLECTIONS[collection].seen(self, shown) is False:
+                return taken
         except errors.RteError as error:
             parts = (metadata.get("namespace"), metadata.get("name"))
             taken.malformed = ("/".join(str(part) for part in parts if part), str(error))
@@ -165,36 +126,11 @@ class Intake:
     def gone(self, collection: str, key: str, now: float) -> IntakeResult:
         """An object is not there any more."""
         taken = IntakeResult(told=self._malformed.note(collection, key))
-        cluster = self._cluster
         self._known.get(collection, set()).discard(key)
-        match collection:
-            case "pods":
-                before = cluster.pods.get(key)
-                cluster.remove_pod(key, now)
-                cluster.gangs.gone(key)
-                if before is not None:
-                    taken.pods.append((before, None))
-            case _ if collection in self._gone:
-                self._gone[collection](key)
-            case "leases":
-                # An exporter without a Lease is trusted as it is.
-                self._leases.pop(key, None)
-                cluster.set_alive(key, alive=None)
-            case "reports":
-                self._reports.pop(key, None)
-                self._passed_over.discard(key)
-                if key in cluster.nodes:
-                    cluster.set_report(key, None, now)
-                taken.report = key
-            case "slices" | "device-taint-rules" | "device-classes" | "device-claims":
-                self._forget_devices(collection, key)
-            case _ if collection in gangs.COLLECTIONS:
-                cluster.gangs.withdraw(collection, key)
-            case _:
-                self._forget_storage(collection, key)
+        COLLECTIONS[collection].gone(self, _Missing(key, now, taken))
         return taken
 
-    def listed(self, collection: str, found: Collection[str], version: int) -> list[str]:
+    def listed(self, collection: str, found: Some[str], version: int) -> list[str]:
         """A list has ended: keys of what was known before and is :meth:`gone` by it."""
         if collection == "pods":
             self.pods_seen = max(self.pods_seen, version)
@@ -224,93 +160,118 @@ class Intake:
 
     # --- pods, nodes, reports --------------------------------------------------------------------
 
-    def _is_known(self, metadata: Mapping[str, Any], version: int) -> bool:
-        known = self._cluster.pods.get(str(metadata.get("uid") or ""))
-        return known is not None and 0 < version == known.version
-
-    def _is_read(self, metadata: Mapping[str, Any]) -> bool:
-        version = str(metadata.get("resourceVersion") or "")
-        return bool(version) and self._reports.get(str(metadata.get("name") or "")) == version
-
-    def _set_pod(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
+    def _set_pod(self, shown: _Shown) -> bool:
+        version = objects.version_of(shown.metadata)
+        self.pods_seen = max(self.pods_seen, version)
+        known = self._cluster.pods.get(shown.key)
+        if known is not None and 0 < version == known.version:
+            return False
         shapes = self._cluster.shapes
         try:
-            view = objects.read_pod(obj, shapes)
+            view = objects.read_pod(shown.obj, shapes)
         except errors.ParseError as error:
             # Where a malformed pod waits, it does so with that reason.
-            substitute = objects.stand_in(obj, str(error), shapes)
+            substitute = objects.stand_in(shown.obj, str(error), shapes)
             if substitute is not None:
-                self._set_view(substitute, now, taken)
+                self._set_view(substitute, shown.now, shown.taken)
             raise
-        self._set_view(self.instead(view), now, taken)
+        self._set_view(self.instead(view), shown.now, shown.taken)
+        return True
+
+    def _forget_pod(self, missing: _Missing) -> None:
+        before = self._cluster.pods.get(missing.key)
+        self._cluster.remove_pod(missing.key, missing.now)
+        self._cluster.gangs.gone(missing.key)
+        if before is not None:
+            missing.taken.pods.append((before, None))
 
     def _set_view(self, view: PodView, now: float, taken: IntakeResult) -> None:
         before = self._cluster.pods.get(view.uid)
         if self._cluster.set_pod(view, now):
             taken.pods.append((before, view))
 
-    def _set_node(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
+    def _set_node(self, shown: _Shown) -> None:
         try:
-            info = objects.read_node(obj, images=self._cluster.shapes.images)
+            info = objects.read_node(shown.obj, images=self._cluster.shapes.images)
         except errors.ParseError:
-            self._cluster.remove_node(key_of("nodes", obj.get("metadata") or {}))
+            self._cluster.remove_node(shown.key)
             raise
         self._cluster.set_node(info)
         if self._cluster.is_outside(info):
             if self._reports.pop(info.name, None) is not None:
-                self._cluster.set_report(info.name, None, now)
+                self._cluster.set_report(info.name, None, shown.now)
                 self._passed_over.add(info.name)
         elif info.name in self._passed_over:
             self._passed_over.discard(info.name)
-            taken.unread = info.name
+            shown.taken.unread = info.name
 
-    def _set_report(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
-        metadata = obj.get("metadata") or {}
-        name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
+    def _set_report(self, shown: _Shown) -> bool:
+        name, version = shown.key, str(shown.metadata.get("resourceVersion") or "")
+        if version and self._reports.get(name) == version:
+            return False
         known = self._cluster.nodes.get(name)
         if known is not None and self._cluster.is_outside(known.info):
             self._passed_over.add(name)
-            return
+            return True
         self._reports[name] = version
-        report = node.read_report(obj, known.report if known else None)
-        self._cluster.set_report(name, report, now)
-        taken.report = name
+        report = node.read_report(shown.obj, known.report if known else None)
+        self._cluster.set_report(name, report, shown.now)
+        shown.taken.report = name
         if report.broken or report.problem:
             raise errors.ParseError("NodeResourceTopology", name, report.broken or report.problem)
+        return True
 
-    def _set_namespace(self, obj: Mapping[str, Any], _now: float) -> None:
-        metadata = obj.get("metadata") or {}
-        self._cluster.set_namespace(
-            str(metadata.get("name") or ""), dict(metadata.get("labels") or {})
-        )
-
-    def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
-        key = key_of("budgets", obj.get("metadata") or {})
-        self._cluster.set_budget(key, objects.read_budget(obj))
-
-    def _forget_koordinator_devices(self, name: str) -> None:
+    def _forget_report(self, missing: _Missing) -> None:
+        name = missing.key
+        self._reports.pop(name, None)
+        self._passed_over.discard(name)
         if name in self._cluster.nodes:
-            self._cluster.set_koordinator_devices(name, None)
+            self._cluster.set_report(name, None, missing.now)
+        missing.taken.report = name
 
-    def _set_koordinator_devices(self, obj: Mapping[str, Any], now: float) -> None:
-        name = key_of("koordinator-devices", obj.get("metadata") or {})
+    def _set_namespace(self, shown: _Shown) -> None:
+        self._cluster.set_namespace(shown.key, dict(shown.metadata.get("labels") or {}))
+
+    def _set_budget(self, shown: _Shown) -> None:
+        self._cluster.set_budget(shown.key, objects.read_budget(shown.obj))
+
+    def _set_koordinator_devices(self, shown: _Shown) -> None:
         try:
-            extensions.load(extensions.PLUGINS, "DeviceShare").check(obj)
+            extensions.load(extensions.PLUGINS, "DeviceShare").check(shown.obj)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            self.gone("koordinator-devices", name, now)
-            raise errors.ParseError("Device", name, f"malformed: {error}") from None
-        self._cluster.set_koordinator_devices(name, obj)
+            self.gone("koordinator-devices", shown.key, shown.now)
+            raise errors.ParseError("Device", shown.key, f"malformed: {error}") from None
+        self._cluster.set_koordinator_devices(shown.key, shown.obj)
+
+    def _forget_koordinator_devices(self, missing: _Missing) -> None:
+        if missing.key in self._cluster.nodes:
+            self._cluster.set_koordinator_devices(missing.key, None)
+
+    def _declare_gang(self, collection: str, shown: _Shown) -> None:
+        self._cluster.gangs.declare(collection, shown.obj)
+
+    def _withdraw_gang(self, collection: str, missing: _Missing) -> None:
+        self._cluster.gangs.withdraw(collection, missing.key)
 
     # --- storage ---------------------------------------------------------------------------------
 
-    def _set_claim(self, obj: Mapping[str, Any], _now: float) -> None:
-        claim = storage.read_claim(obj)
-        self._cluster.storage.claims[claim.key] = claim
-        self._storage_changed("claims", claim.key)
+    def _set_claim(self, shown: _Shown) -> None:
+        self._cluster.storage.claims[shown.key] = storage.read_claim(shown.obj)
+        self._claim_changed(shown.key)
 
-    def _set_volume(self, obj: Mapping[str, Any], _now: float) -> None:
-        volume = storage.read_volume(obj)
+    def _forget_claim(self, missing: _Missing) -> None:
+        self._cluster.storage.claims.pop(missing.key, None)
+        self._claim_changed(missing.key)
+
+    def _claim_changed(self, key: str) -> None:
+        self._cluster.told(ClusterEvent(Kind.CLAIM, claims=frozenset((key,))))
+
+    def _set_volume(self, shown: _Shown) -> None:
+        volume = storage.read_volume(shown.obj)
         self._change_volume(volume.name, volume)
+
+    def _forget_volume(self, missing: _Missing) -> None:
+        self._change_volume(missing.key, None)
 
     def _change_volume(self, name: str, volume: storage.PersistentVolume | None) -> None:
         known = self._cluster.storage
@@ -324,100 +285,83 @@ class Intake:
             # It is for anybody.
             self._cluster.told(ClusterEvent(Kind.VOLUME, name=name))
 
-    def _set_class(self, obj: Mapping[str, Any], _now: float) -> None:
-        kind = storage.read_class(obj)
-        self._cluster.storage.classes[kind.name] = kind
-        self._storage_changed("classes", kind.name)
+    def _set_class(self, shown: _Shown) -> None:
+        self._cluster.storage.classes[shown.key] = storage.read_class(shown.obj)
+        self._classes_changed()
 
-    def _set_driver(self, obj: Mapping[str, Any], _now: float) -> None:
-        name = key_of("drivers", obj.get("metadata") or {})
+    def _forget_class(self, missing: _Missing) -> None:
+        self._cluster.storage.classes.pop(missing.key, None)
+        self._classes_changed()
+
+    def _set_driver(self, shown: _Shown) -> None:
         tracked = self._cluster.storage.tracked
-        (tracked.add if storage.publishes_capacity(obj) else tracked.discard)(name)
-        self._storage_changed("drivers", name)
+        (tracked.add if storage.publishes_capacity(shown.obj) else tracked.discard)(shown.key)
+        self._classes_changed()
 
-    def _set_capacity(self, obj: Mapping[str, Any], _now: float) -> None:
-        key = key_of("capacities", obj.get("metadata") or {})
-        self._cluster.storage.capacities[key] = storage.read_capacity(obj)
-        self._storage_changed("capacities", key)
+    def _forget_driver(self, missing: _Missing) -> None:
+        self._cluster.storage.tracked.discard(missing.key)
+        self._classes_changed()
 
-    def _set_limits(self, obj: Mapping[str, Any], _now: float) -> None:
-        name = key_of("limits", obj.get("metadata") or {})
-        self._cluster.storage.csi_nodes[name] = storage.read_csi_node(obj)
-        self._storage_changed("limits", name)
+    def _set_capacity(self, shown: _Shown) -> None:
+        self._cluster.storage.capacities[shown.key] = storage.read_capacity(shown.obj)
+        self._classes_changed()
 
-    def _forget_storage(self, collection: str, key: str) -> None:
-        known = self._cluster.storage
-        if collection == "drivers":
-            known.tracked.discard(key)
-        elif collection == "volumes":
-            self._change_volume(key, None)
-            return
-        else:
-            tables: dict[str, dict[str, Any]] = {
-                "capacities": known.capacities,
-                "claims": known.claims,
-                "classes": known.classes,
-                "limits": known.csi_nodes,
-            }
-            tables[collection].pop(key, None)
-        self._storage_changed(collection, key)
+    def _forget_capacity(self, missing: _Missing) -> None:
+        self._cluster.storage.capacities.pop(missing.key, None)
+        self._classes_changed()
 
-    def _storage_changed(self, collection: str, key: str) -> None:
-        """Such an object was added, changed, or is gone: tell whom it concerns."""
-        match collection:
-            case "claims":
-                event = ClusterEvent(Kind.CLAIM, claims=frozenset((key,)))
-            case "limits":
-                event = ClusterEvent(Kind.CSI_NODE, key)
-            case _:
-                event = ClusterEvent(Kind.STORAGE_CLASS)
-        self._cluster.told(event)
+    def _classes_changed(self) -> None:
+        self._cluster.told(ClusterEvent(Kind.STORAGE_CLASS))
+
+    def _set_limits(self, shown: _Shown) -> None:
+        self._cluster.storage.csi_nodes[shown.key] = storage.read_csi_node(shown.obj)
+        self._cluster.told(ClusterEvent(Kind.CSI_NODE, shown.key))
+
+    def _forget_limits(self, missing: _Missing) -> None:
+        self._cluster.storage.csi_nodes.pop(missing.key, None)
+        self._cluster.told(ClusterEvent(Kind.CSI_NODE, missing.key))
 
     # --- devices of DRA --------------------------------------------------------------------------
 
-    def _set_slice(self, obj: Mapping[str, Any], _now: float) -> None:
-        fleet = self._cluster.devices.fleet
+    def _set_slice(self, shown: _Shown) -> None:
         self._supply_changed()
         try:
-            fleet.put_slice(decode.resource_slice(obj))
+            self._cluster.devices.fleet.put_slice(decode.resource_slice(shown.obj))
         except errors.ParseError:
-            fleet.remove_slice(key_of("slices", obj.get("metadata") or {}))
+            self._cluster.devices.fleet.remove_slice(shown.key)
             raise
 
-    def _set_taint_rule(self, obj: Mapping[str, Any], _now: float) -> None:
-        self._cluster.devices.fleet.put_rule(decode.device_taint_rule(obj))
+    def _forget_slice(self, missing: _Missing) -> None:
+        self._cluster.devices.fleet.remove_slice(missing.key)
         self._supply_changed()
 
-    def _set_device_class(self, obj: Mapping[str, Any], _now: float) -> None:
-        name = key_of("device-classes", obj.get("metadata") or {})
+    def _set_taint_rule(self, shown: _Shown) -> None:
+        self._cluster.devices.fleet.put_rule(decode.device_taint_rule(shown.obj))
+        self._supply_changed()
+
+    def _forget_taint_rule(self, missing: _Missing) -> None:
+        self._cluster.devices.fleet.remove_rule(missing.key)
+        self._supply_changed()
+
+    def _set_device_class(self, shown: _Shown) -> None:
         try:
-            self._cluster.set_device_class(name, decode.device_class(obj))
+            self._cluster.set_device_class(shown.key, decode.device_class(shown.obj))
         except errors.ParseError:
-            self._cluster.set_device_class(name, None)
+            self._cluster.set_device_class(shown.key, None)
             raise
 
-    def _set_device_claim(self, obj: Mapping[str, Any], _now: float) -> None:
+    def _set_device_claim(self, shown: _Shown) -> None:
         # What a malformed claim held when it was last read counts on.
-        known, claim = self._cluster.devices, devices.read_claim(obj)
+        known, claim = self._cluster.devices, devices.read_claim(shown.obj)
         freed = known.freed
         if known.set_claim(claim):
             self._device_claim_changed(claim.key, freed=known.freed > freed)
 
-    def _forget_devices(self, collection: str, key: str) -> None:
+    def _forget_device_claim(self, missing: _Missing) -> None:
         known = self._cluster.devices
-        match collection:
-            case "slices":
-                known.fleet.remove_slice(key)
-                self._supply_changed()
-            case "device-taint-rules":
-                known.fleet.remove_rule(key)
-                self._supply_changed()
-            case "device-classes":
-                self._cluster.set_device_class(key, None)
-            case "device-claims":
-                freed = known.freed
-                known.remove_claim(key)
-                self._device_claim_changed(key, freed=known.freed > freed)
+        freed = known.freed
+        known.remove_claim(missing.key)
+        self._device_claim_changed(missing.key, freed=known.freed > freed)
 
     def _supply_changed(self) -> None:
         self._cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
@@ -428,23 +372,131 @@ class Intake:
 
     # --- the agents' Leases ----------------------------------------------------------------------
 
-    def _set_lease(self, obj: Mapping[str, Any], now: float, age_s: float) -> None:
+    def _set_lease(self, shown: _Shown) -> None:
         """A Lease was renewed; it is named like its node.
 
         What a Lease says of time is only believed when it is seen first: later, it is the change
         that counts, by our own clock.
         """
-        name = str((obj.get("metadata") or {}).get("name") or "")
-        spec = obj.get("spec") or {}
+        name, now = shown.key, shown.now
+        spec = shown.obj.get("spec") or {}
         renewed = str(spec.get("renewTime") or "")
         before = self._leases.get(name)
         if not spec.get("holderIdentity"):
             self._leases[name] = (renewed, now - 2 * AGENT_DEAD_S)
         elif before is None:
-            self._leases[name] = (renewed, now - age_s)
+            self._leases[name] = (renewed, now - shown.age_s)
         elif before[0] != renewed:
             self._leases[name] = (renewed, now)
         self._judge(name, now)
 
     def _judge(self, name: str, now: float) -> None:
         self._cluster.set_alive(name, alive=now - self._leases[name][1] < AGENT_DEAD_S)
+
+    def _forget_lease(self, missing: _Missing) -> None:
+        # An exporter without a Lease is trusted as it is.
+        self._leases.pop(missing.key, None)
+        self._cluster.set_alive(missing.key, alive=None)
+
+
+class _Key(Enum):
+    """How items of a collection are told apart."""
+
+    UID = auto()
+    PATH = auto()  #: ``namespace/name``
+    NAME = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """One kind of objects that is watched.
+
+    Attributes:
+        by: how items are told apart.
+        seen: takes one in; False: nothing about it is new.
+        gone: takes in that one is gone.
+        optional: the scheduler begins without it: a role of an earlier release lacks the right.
+        rare: served by some clusters only: that it is missing is no news.
+    """
+
+    seen: Callable[[Intake, _Shown], bool | None]
+    gone: Callable[[Intake, _Missing], None]
+    by: _Key = _Key.NAME
+    optional: bool = False
+    rare: bool = False
+
+
+def _of_cluster(forget: Callable[[Cluster, str], None]) -> Callable[[Intake, _Missing], None]:
+    return lambda intake, missing: forget(intake._cluster, missing.key)
+
+
+def _elsewhere(*_: object) -> None:
+    """Another machine reads it."""
+
+
+def _gangs(name: str) -> Collection:
+    return Collection(
+        seen=lambda intake, shown: intake._declare_gang(name, shown),
+        gone=lambda intake, missing: intake._withdraw_gang(name, missing),
+        by=_Key.PATH,
+        optional=True,
+        rare=True,
+    )
+
+
+def _supply(seen: Any, gone: Any, by: _Key = _Key.NAME) -> Collection:
+    return Collection(seen=seen, gone=gone, by=by, optional=True, rare=True)
+
+
+def _of_kueue(by: _Key = _Key.NAME, *, rare: bool = False) -> Collection:
+    return Collection(seen=_elsewhere, gone=_elsewhere, by=by, optional=True, rare=rare)
+
+
+#: All of them, by the names that logs and metrics use.
+COLLECTIONS: Final[Mapping[str, Collection]] = {
+    "namespaces": Collection(
+        seen=Intake._set_namespace,
+        gone=_of_cluster(lambda known, key: known.set_namespace(key, None)),
+    ),
+    "nodes": Collection(seen=Intake._set_node, gone=_of_cluster(Cluster.remove_node)),
+    "pods": Collection(seen=Intake._set_pod, gone=Intake._forget_pod, by=_Key.UID),
+    "leases": Collection(seen=Intake._set_lease, gone=Intake._forget_lease),
+    "reports": Collection(seen=Intake._set_report, gone=Intake._forget_report),
+    "budgets": Collection(
+        seen=Intake._set_budget,
+        gone=_of_cluster(lambda known, key: known.set_budget(key, None)),
+        by=_Key.PATH,
+    ),
+    "claims": Collection(seen=Intake._set_claim, gone=Intake._forget_claim, by=_Key.PATH),
+    "volumes": Collection(seen=Intake._set_volume, gone=Intake._forget_volume),
+    "classes": Collection(seen=Intake._set_class, gone=Intake._forget_class),
+    "drivers": Collection(seen=Intake._set_driver, gone=Intake._forget_driver, optional=True),
+    "limits": Collection(seen=Intake._set_limits, gone=Intake._forget_limits, optional=True),
+    "capacities": Collection(
+        seen=Intake._set_capacity, gone=Intake._forget_capacity, by=_Key.PATH, optional=True
+    ),
+    "slices": _supply(Intake._set_slice, Intake._forget_slice),
+    "device-claims": _supply(Intake._set_device_claim, Intake._forget_device_claim, _Key.PATH),
+    "device-classes": _supply(
+        Intake._set_device_class, _of_cluster(lambda known, key: known.set_device_class(key, None))
+    ),
+    "device-taint-rules": _supply(Intake._set_taint_rule, Intake._forget_taint_rule),
+    "koordinator-devices": Collection(
+        seen=Intake._set_koordinator_devices, gone=Intake._forget_koordinator_devices
+    ),
+    **{name: _gangs(name) for name in gangs.COLLECTIONS},
+    "kueue-workloads": _of_kueue(_Key.PATH),
+    "kueue-checks": _of_kueue(),
+    "kueue-flavors": _of_kueue(),
+    "claim-templates": _of_kueue(_Key.PATH, rare=True),
+}
+
+
+def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
+    """What identifies an item of a collection."""
+    match COLLECTIONS[collection].by:
+        case _Key.UID:
+            return str(metadata.get("uid") or "")
+        case _Key.PATH:
+            return f"{metadata.get('namespace')}/{metadata.get('name')}"
+    return str(metadata.get("name") or "")

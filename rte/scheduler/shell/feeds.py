@@ -25,12 +25,10 @@ from rte.kube.resources import (
     Resource,
 )
 from rte.kube.watch import read_event, watch
-from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
+from rte.scheduler.cache.intake import COLLECTIONS as KINDS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
-from rte.scheduler.kueue.messages import TEMPLATES
 from rte.scheduler.loop.messages import Gone, Listed, Restored, Seen
-from rte.scheduler.shell import kueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,35 +68,8 @@ COLLECTIONS = {
 #: Koordinator's devices of a node, watched with ``--device-share``.
 KOORDINATOR_DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices")
 
-#: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
-_OPTIONAL = frozenset(
-    {
-        "drivers",
-        "limits",
-        "capacities",
-        "slices",
-        "device-claims",
-        "device-classes",
-        "device-taint-rules",
-        *GANGS,
-        *kueue.COLLECTIONS,
-    }
-)
-
 #: What decisions write. Claims come first: what a bound pod holds is then known with it.
 _DECIDED = ("device-claims", "pods")
-
-#: Served by some clusters only: that one is missing is no news.
-_MAY_BE_ABSENT = frozenset(
-    {
-        "slices",
-        "device-claims",
-        "device-classes",
-        "device-taint-rules",
-        TEMPLATES,
-        *GANGS,
-    }
-)
 
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
@@ -189,10 +160,10 @@ class Feeds:
                         self._pods_moved(event.object)
         except errors.KubeError as error:
             # 404: no such collection (the CRD is not installed). Others: a missing right.
-            expected = error.status == 404 and name in _MAY_BE_ABSENT
+            expected = error.status == 404 and KINDS[name].rare
             tell = logger.debug if expected else logger.warning
             tell("cannot watch %s, trying again: %s", name, error)
-            absent = error.status == 404 or name in _OPTIONAL
+            absent = error.status == 404 or KINDS[name].optional
             if absent:
                 self._synced[name].set()
             await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
@@ -234,7 +205,7 @@ class Feeds:
                     found |= await self._take_page(name, page.items)
                     rest = page.rest
             except errors.KubeError as error:
-                if error.status not in (403, 404) or name not in _OPTIONAL:
+                if error.status not in (403, 404) or not KINDS[name].optional:
                     raise
             else:
                 self._deliver(_listed(name, found, rest))

@@ -15,10 +15,9 @@ import pytest
 from rte import errors
 from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
-from rte.scheduler.loop import messages
+from rte.scheduler.loop import messages, promises
 from rte.scheduler.loop.gangs.decide import GangQuestion
 from rte.scheduler.loop.machine import SchedulerMachine
-from rte.scheduler.loop.room import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
 from rte.scheduler.shell.binder import Binder
@@ -421,7 +420,7 @@ async def test_one_preemption_is_in_force_for_a_pod_at_a_time(town: Town) -> Non
 async def test_an_eviction_that_is_forbidden_is_tried_again_later_and_not_for_ever(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making_room, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(promises, "AGAIN_S", 0.1)
     await town.node("a", "1x8")
     town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
     async with town.scheduler() as scheduler:
