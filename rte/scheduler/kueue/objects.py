@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.k8s import wire
 from rte.k8s.wire import Wire
+from rte.reader.json import JsonObject  # noqa: TC001 - msgspec reads the annotations
 from rte.scheduler.framework.objects import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.reader.json import Json, JsonObject
+    from rte.reader.json import Json
 
 #: Label of pods: the pod set that they belong to.
 POD_SET = "kueue.x-k8s.io/podset"
