@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.machine import CPU
-    from rte.sysfs.cpus import CPUTrees
-    from rte.sysfs.tree import Tree
+    from rte.sysfs.tree import Notes, Tree
 
 #: Which CPUs share a cache.
 L3_FILES = ("shared_cpu_list", "shared_cpu_map")
@@ -84,17 +83,17 @@ def _parse_size(text: str) -> int:
 # Groups
 
 
-def read_groups(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], bool]:
+def read_groups(sys: Tree, root: str, online: CPUSet, notes: Notes) -> tuple[dict[int, int], bool]:
     """CPU -> the id of its L3 group, and whether caches have ids at all (Linux 4.10, by far not
     everywhere on arm64).
     """
-    finder = _L3Finder(sources)
-    shared = _l3_groups(sources, online, finder)
+    finder = _L3Finder(sys, root)
+    shared = _l3_groups(sys, online, finder, notes)
     ids = {mask: finder.id_of(bits.lowest(mask)) for mask in groups.distinct(shared)}
     known = [value for value in ids.values() if value is not None]
     if len(set(known)) == len(ids):
         return {cpu: ids[mask] or 0 for cpu, mask in shared.items()}, True
-    sources.notes.add(
+    notes.add(
         "cpu*/cache/index*/id",
         "repeats; L3 groups are numbered by their lowest CPU"
         if len(known) == len(ids)
@@ -103,14 +102,14 @@ def read_groups(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], bool
     return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}, bool(known)
 
 
-def _l3_groups(sources: CPUTrees, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
-    shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
+def _l3_groups(sys: Tree, online: CPUSet, finder: _L3Finder, notes: Notes) -> dict[int, CPUSet]:
+    shared = groups.partition(online, groups.Lists(sys.read_in, finder, L3_FILES, online))
     lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
     alike = groups.by_value(
         {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}
     )
     for cpu in bits.members(lost):
-        sources.notes.add(
+        notes.add(
             "cpu*/cache/index*/shared_cpu_list",
             "missing or unreadable; L3 group taken from the cache's id"
             if cpu in alike
@@ -118,23 +117,23 @@ def _l3_groups(sources: CPUTrees, online: CPUSet, finder: _L3Finder) -> dict[int
             str(cpu),
         )
     if not finder.any_cache:
-        sources.notes.add("cpu*/cache", "missing; no L3 groups")
+        notes.add("cpu*/cache", "missing; no L3 groups")
     return shared | alike
 
 
 class _L3Finder:
     """Where the level-3 cache of a CPU is described, None if it has none."""
 
-    def __init__(self, sources: CPUTrees) -> None:
+    def __init__(self, sys: Tree, root: str) -> None:
         self.found: dict[int, str] = {}
         self.any_cache = False
-        self._sources = sources
+        self._sys, self._root = sys, root
         self._last = ""
 
     def __call__(self, cpu: int) -> str | None:
-        cache = f"{self._sources.root}/cpu{cpu}/cache"
+        cache = f"{self._root}/cpu{cpu}/cache"
         if not self._is_l3(f"{cache}/{self._last}"):
-            indexes = [n for n in self._sources.sys.names(cache) if n.startswith("index")]
+            indexes = [n for n in self._sys.names(cache) if n.startswith("index")]
             self.any_cache |= bool(indexes)
             last = next((n for n in reversed(indexes) if self._is_l3(f"{cache}/{n}")), None)
             if last is None:
@@ -146,7 +145,7 @@ class _L3Finder:
     def id_of(self, cpu: int) -> int | None:
         """The id of the CPU's L3 cache; None if it has none, or one that cannot be."""
         place = self.found.get(cpu) or self(cpu)
-        return parse_id(self._sources.sys.read(f"{place}/id")) if place else None
+        return parse_id(self._sys.read(f"{place}/id")) if place else None
 
     def _is_l3(self, index: str) -> bool:
-        return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3
+        return parse(self._sys.read(f"{index}/level"), parse_int) == 3

@@ -183,7 +183,7 @@ def read_topology(sources: CPUTrees, online: CPUSet) -> CPUTopology:
     package_ids, socket_ids = _socket_ids(sources, online)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
-    l3_ids, l3_ids_told = caches.read_groups(sources, online)
+    l3_ids, l3_ids_told = caches.read_groups(sources.sys, sources.root, online, sources.notes)
     complete: Mapping[int, CPUSet] = cores
     if lost := online & ~groups.union(cores):
         places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
