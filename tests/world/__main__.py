@@ -102,7 +102,7 @@ def _plant(args: argparse.Namespace) -> int:
     for plant in chosen:
         began, seed, found = time.process_time(), args.seed, None
         while found is None and time.process_time() - began < 60 * args.minutes:
-            story = draw_story(seed, 0.2, nodes=args.nodes)
+            story = draw_story(seed, 0.05, nodes=args.nodes, every_s=2.0, episode_s=150.0)
             played = play(replace(story, planted=plant.name))
             found, seed = next(iter(played.found), None), seed + 1
         took = time.process_time() - began

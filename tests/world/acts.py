@@ -118,11 +118,18 @@ EPISODE_S, QUIET_S = 720.0, 180.0
 
 
 def draw_story(
-    seed: int, hours: float, *, nodes: int = 8, only: Iterable[str] = (), every_s: float = 4.0
+    seed: int,
+    hours: float,
+    *,
+    nodes: int = 8,
+    only: Iterable[str] = (),
+    every_s: float = 4.0,
+    episode_s: float = EPISODE_S,
 ) -> Story:
     """A story by chance: users do something every ``every_s``, each fault comes once an hour.
 
-    ``only``: faults that may come; none named: all.
+    ``only``: faults that may come; none named: all. ``episode_s``: for so long things happen before
+    a time of quiet; shorter ones have more faults.
     """
     chance = random.Random(f"{seed} story")
     users = [kind for kind in KINDS.values() if not kind.is_fault and kind.weight]
@@ -135,7 +142,7 @@ def draw_story(
     episodes: list[float] = []
     begin = 5.0
     while begin < hours * 3600.0:
-        end = begin + EPISODE_S
+        end = begin + episode_s
         at = begin
         while (at := at + chance.expovariate(1 / every_s)) < end:
             moments.append((at, chance.choices(users, [one.weight for one in users])[0]))
@@ -148,7 +155,7 @@ def draw_story(
                 # Once an hour at least; of an hour that is played in part, its part.
                 place = first + chance.randrange(hour)
                 if place < len(episodes):
-                    moments.append((episodes[place] - chance.uniform(0.0, EPISODE_S), kind))
+                    moments.append((episodes[place] - chance.uniform(0.0, episode_s), kind))
     moments.sort(key=lambda one: one[0])
     acts = [
         Act(round(at, 3), kind.name, number, kind.draw(chance))

@@ -255,7 +255,6 @@ class World:
         async with Client(access, component="rte-scheduler") as client:
             scheduler = Scheduler(client, settings, clock=self.now)
             self.running[name] = scheduler
-            self.judge.started(name, scheduler)
             try:
                 await scheduler.run()
             finally:
@@ -438,6 +437,13 @@ class World:
         for file in node.root.rglob("*_state"):
             file.unlink()
         self.new_kubelet(node)
+
+    def sweep_all(self) -> None:
+        """Users delete all that they have made."""
+        for table in ("deployments.apps", "jobs.batch", "podgroups.scheduling.k8s.io", "pods"):
+            for (namespace, name), _ in list(self.api.store.items(table)):
+                with suppress(StatusError):
+                    self.api.delete(table, name, namespace)
 
     async def down(self) -> None:
         """Stop everything."""

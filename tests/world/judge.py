@@ -17,6 +17,7 @@ from rte import placement
 from rte.k8s import podspec
 from rte.model import bits
 from rte.sim.kubelet import predicates
+from tests.world import sizes
 from tests.world.clock import PROCESS
 from tests.world.cluster import GPU
 
@@ -35,6 +36,8 @@ _EXCUSED_S = 20.0
 _TRUST_S = 50.0
 #: Requests of one process within ten seconds.
 _MOST_REQUESTS = 1500
+#: Entries that a scheduler may keep of an empty cluster, and of each node of it.
+_MOST_KEPT, _MOST_KEPT_BY_NODE = 1500, 400
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.found: list[Violation] = []
-        self.binds = self.refusals = self.excused = 0
+        self.binds = self.refusals = self.excused = self.kept = 0
         self.holder: Process | None = None
         self._bound: dict[str, tuple[Process, float]] = {}
         self._devices: dict[tuple[str, str, str], str] = {}
@@ -108,8 +111,17 @@ class Judge:
             log.removeHandler(self._handler)
             log.propagate = True
 
-    def started(self, name: str, scheduler: object) -> None:
-        """A replica was started."""
+    def empty(self) -> None:
+        """Nothing is left to remember: all pods were deleted long ago."""
+        for name, scheduler in self.world.running.items():
+            kept = sizes.entries(scheduler)
+            most = max(kept, key=lambda key: kept[key])
+            self.kept = sum(kept.values())
+            if self.kept > _MOST_KEPT + _MOST_KEPT_BY_NODE * len(self.world.nodes):
+                self.breaks(
+                    "memory is bounded",
+                    f"{name} keeps {self.kept} entries of nobody, {kept[most]} of them in {most}",
+                )
 
     # --- at each write ---
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.world.judge import Violation
 
 _BACKUP_S = 120.0
+#: Ended pods are remembered for 300 s, in case that a late report names them.
+_FORGETS_S = 400.0
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Played:
     binds: int = 0
     refusals: int = 0
     excused: int = 0
-    rules_of_end: str = ""
+    kept: int = 0
 
     @property
     def rules(self) -> set[str]:
@@ -62,6 +64,7 @@ def play(story: Story, *, tells: bool = False, goes_on: bool = False) -> Played:
         played.hours = (clock.now() - 1000.0) / 3600.0
     played.found = judge.found
     played.binds, played.refusals, played.excused = judge.binds, judge.refusals, judge.excused
+    played.kept = judge.kept
     played.cpu_s = time.process_time() - began
     return played
 
@@ -100,6 +103,11 @@ async def _play(world: World, story: Story, *, goes_on: bool) -> None:
             await _until(world, begin + episode + QUIET_S - 1.0, is_over)
             if is_over():
                 return
+        for wait in (20.0, _FORGETS_S):  # what a Job has made meanwhile goes with the second
+            world.sweep_all()
+            await _until(world, world.now() + wait, is_over)
+        if not is_over():
+            judge.empty()
     finally:
         ticking.cancel()
         await world.down()
