@@ -20,6 +20,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--planted", nargs="*", metavar="NAME", help="plant faults; none named: all"
     )
+    parser.add_argument("--systematic", action="store_true", help="faults in turn, not by chance")
     parser.add_argument("--list", action="store_true", help="name faults and what is planted")
     parser.add_argument("--minutes", type=float, default=10.0, help="of a processor for a plant")
     parser.add_argument("--keep", type=Path, default=Path("story.txt"), help="where a story goes")
@@ -37,6 +38,8 @@ def main() -> int:
         return _list()
     if args.planted is not None:
         return _plant(args)
+    if args.systematic:
+        return _go_through(args)
     if args.file is not None:
         return _replay(args.file)
     return _search(args)
@@ -90,6 +93,21 @@ def _search(args: argparse.Namespace) -> int:
         seed += 1
     print(f"{hours:.1f} hours, {60 * hours / cpu:.1f} per minute of a processor: nothing found")
     return 0
+
+
+def _go_through(args: argparse.Namespace) -> int:
+    from tests.world.play import play
+    from tests.world.systematic import stories
+
+    failed = count = 0
+    for name, story in stories():
+        played, count = play(story), count + 1
+        if played.found:
+            failed += 1
+            print(f"{name}: {played.found[0]}", flush=True)
+            story.write(args.keep, [name])
+    print(f"{count} faults in turn, {failed} of them break a rule")
+    return 1 if failed else 0
 
 
 def _plant(args: argparse.Namespace) -> int:
