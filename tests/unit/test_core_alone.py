@@ -20,6 +20,7 @@ PARTS = (
     "rte/scheduler/plugins/koordinator.py",
     "rte/scheduler/front/nhd_stats.py",
     "rte/cli/imports.py",
+    "rte/cli/nhd.py",
 )
 #: Of its tests: requests and places, whole scheduling cycles, commands.
 TESTS = (
