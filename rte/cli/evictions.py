@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.k8s.podspec import is_ready
 from rte.kube.resources import PODS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def evict(client: Client, pod: PodView, owner: str, *, timeout_s: float) -
 async def _wait_for_another(client: Client, pod: PodView, owner: str, known: set[str]) -> None:
     while True:
         for item in await _pods_of(client, pod, owner):
-            if item["metadata"]["uid"] not in known and _is_ready(item):
+            if item["metadata"]["uid"] not in known and is_ready(item):
                 return
         await asyncio.sleep(_PAUSE_S)
 
@@ -78,11 +79,3 @@ async def _pods_of(client: Client, pod: PodView, owner: str) -> list[Json]:
         for item in document.get("items") or ()
         if any(each.get("uid") == owner for each in item["metadata"].get("ownerReferences") or ())
     ]
-
-
-def _is_ready(item: Json) -> bool:
-    status = item.get("status") or {}
-    return any(
-        each.get("type") == "Ready" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
-    )

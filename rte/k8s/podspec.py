@@ -29,6 +29,12 @@ def kubelet_uid(metadata: Json) -> str:
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
 
 
+def is_ready(obj: Json) -> bool:
+    """Whether a Pod serves, or a Node takes pods: its condition Ready."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
 def rejection(status: Json) -> str | None:
     """The kubelet's reason if it did not admit the pod, else None."""
     rejected = str(status.get("message") or "").startswith(_REJECTED_PREFIX)

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from rte import errors
 from rte.kube.resources import PODS
+from rte.reader.json import as_table
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
@@ -311,7 +312,7 @@ class Extender:
         return found is not None and not found[1].reason
 
     def _pod(self, args: Json) -> PodView:
-        pod = extender_args.as_object(args.get("Pod"), "Pod")
+        pod = as_table(args.get("Pod"), "Pod")
         return objects.read_pod(pod, self._scheduler.cluster.shapes)
 
     def _answer(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rte import errors
 from rte.reader import jsontext
-
-if TYPE_CHECKING:
-    from rte.reader.json import Json
+from rte.reader.json import Json, as_table
 
 
 def parse(body: bytes) -> Json:
@@ -17,7 +15,7 @@ def parse(body: bytes) -> Json:
     Raises:
         errors.ParseError: the body is no JSON object.
     """
-    return as_object(jsontext.answer(body, "arguments"), "arguments")
+    return as_table(jsontext.answer(body, "arguments"), "arguments")
 
 
 def names(args: Json) -> list[str]:
@@ -32,8 +30,8 @@ def names(args: Json) -> list[str]:
 def items(nodes: object) -> list[tuple[str, Json]]:
     """The Nodes of a NodeList, with their names."""
     found = []
-    for item in as_list(as_object(nodes, "Nodes").get("items"), "Nodes.items"):
-        metadata = as_object(as_object(item, "Node").get("metadata"), "Node.metadata")
+    for item in as_list(as_table(nodes, "Nodes").get("items"), "Nodes.items"):
+        metadata = as_table(as_table(item, "Node").get("metadata"), "Node.metadata")
         found.append((str(metadata.get("name")), item))
     return found
 
@@ -43,18 +41,18 @@ def proposals(args: Json) -> dict[str, tuple[list[str], int]]:
 
     From 1.38 on there may be none: its own filters pass, so only an extender stands in the way.
     """
-    short = as_object(args.get("NodeNameToMetaVictims"), "NodeNameToMetaVictims")
-    whole = as_object(args.get("NodeNameToVictims"), "NodeNameToVictims")
+    short = as_table(args.get("NodeNameToMetaVictims"), "NodeNameToMetaVictims")
+    whole = as_table(args.get("NodeNameToVictims"), "NodeNameToVictims")
     found = {}
     for name, victims in (short or whole).items():
-        proposal = as_object(victims, f"victims on {name}")
+        proposal = as_table(victims, f"victims on {name}")
         uids = []
         for item in as_list(proposal.get("Pods"), f"victims on {name}"):
-            victim = as_object(item, "victim")
+            victim = as_table(item, "victim")
             uid = (
                 victim.get("UID")
                 if short
-                else as_object(victim.get("metadata"), "victim").get("uid")
+                else as_table(victim.get("metadata"), "victim").get("uid")
             )
             if not isinstance(uid, str):
                 raise errors.ParseError("victim", uid, "expected a UID")
@@ -64,15 +62,6 @@ def proposals(args: Json) -> dict[str, tuple[list[str], int]]:
             raise errors.ParseError("NumPDBViolations", violations, "expected a number")
         found[name] = (uids, violations)
     return found
-
-
-def as_object(value: object, what: str) -> Json:
-    """The object; an absent one is empty."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.ParseError(what, value, "expected an object")
-    return value
 
 
 def as_list(value: object, what: str) -> list[Any]:

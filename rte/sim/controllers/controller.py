@@ -193,12 +193,6 @@ def has_ended(pod: Obj) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
-def is_ready(pod: Obj) -> bool:
-    """Whether it serves."""
-    conditions = pod["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
 def ready_since(pod: Obj) -> datetime:
     """Since when a pod that is ready serves."""
     conditions = pod["status"].get("conditions") or ()

@@ -9,6 +9,7 @@ import contextlib
 import copy
 
 from rte.k8s import selectors, wire
+from rte.k8s.podspec import is_ready
 from rte.k8s.tolerations import taints_of, tolerates
 from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import (
@@ -17,7 +18,6 @@ from rte.sim.controllers.controller import (
     Obj,
     has_ended,
     is_leaving,
-    is_ready,
     owned_by,
     share,
     template_hash,

@@ -10,6 +10,7 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
+from rte.k8s.podspec import is_ready
 from rte.model import bits
 from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import (
@@ -17,7 +18,6 @@ from rte.sim.controllers.controller import (
     Obj,
     has_ended,
     is_leaving,
-    is_ready,
     moment,
     owned_by,
     seconds_until,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 
+from rte.k8s.podspec import is_ready
 from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import (
     Controller,
     Obj,
     has_ended,
     is_leaving,
-    is_ready,
     moment,
     owned_by,
     ready_since,

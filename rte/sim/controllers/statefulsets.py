@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 
+from rte.k8s.podspec import is_ready
 from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import (
     REVISION,
@@ -16,7 +17,6 @@ from rte.sim.controllers.controller import (
     Obj,
     has_ended,
     is_leaving,
-    is_ready,
     owned_by,
     template_hash,
 )

@@ -41,9 +41,9 @@ class PlainScheduler(Controller):
         """One look at everything."""
         pods = self.api.list("pods").items
         room = {
-            node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
+            node["metadata"]["name"]: quantity.parse_list(node["status"].get("allocatable") or {})
             for node in self.api.list("nodes").items
-            if _is_ready(node) and not node["spec"].get("taints")
+            if podspec.is_ready(node) and not node["spec"].get("taints")
         }
         free = {name: dict(amounts) for name, amounts in room.items()}
         for pod in pods:
@@ -86,15 +86,6 @@ def counterpart(obj: dict[str, Any]) -> dict[str, Any] | None:
     out["spec"].pop("schedulingGroup", None)
     out["spec"]["schedulerName"] = "default-scheduler"
     return out
-
-
-def _is_ready(node: Mapping[str, Any]) -> bool:
-    conditions = node["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _amounts(given: Mapping[str, str]) -> dict[str, int]:
-    return {name: quantity.parse_resource(name, text) for name, text in given.items()}
 
 
 def _take(free: dict[str, int], pod: Mapping[str, Any]) -> None:
