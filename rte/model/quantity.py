@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: Amounts by resource as Kubernetes counts them: millicores of ``cpu``, bytes of ``memory`` and
-#: ``hugepages-<size>``, units of all else. What a zone has is of another type (rte.placement.free).
+#: ``hugepages-<size>``, units of all else. What a zone has is of another type.
 ResourceList = NewType("ResourceList", dict[str, int])
+
+#: Amounts by resource as zones have them and pods need them there: CPUs in whole units (exclusive
+#: ones only), bytes, devices.
+ZoneAmounts = NewType("ZoneAmounts", dict[str, int])
 
 _SUFFIX = {
     "": Decimal(1),

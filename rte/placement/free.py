@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING
 
 from rte.model import quantity
+from rte.model.quantity import ZoneAmounts
 from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
 
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import NodeState, ZoneMemory
-
-#: Amounts by resource as zones have them and pods need them there: CPUs in whole units (exclusive
-#: ones only), bytes, devices. Node totals are in millicores, and of no such type.
-ZoneAmounts = NewType("ZoneAmounts", dict[str, int])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import numpy as np
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.fleet.screen import ABSENT, MUCH
-from rte.placement.kubelet import demand, memory, merge
+from rte.placement.kubelet import memory, merge
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import has_pod_level_resources
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def count_copies(table: NodeTable, pod: Pod, wanted: Mapping[str, int]) -> Array
 
 def _count(table: NodeTable, treatment: Treatment, rows: Array, pod: Pod, totals: Array) -> Array:
     rules = treatment.rules
-    units = [demand.zonal_demand(pod, box, rules, table.pools) for box in pod.containers]
+    asked = Demand(pod, rules, table.pools)
+    units: Sequence[Unit] = asked.each
     unknown = np.full(len(rows), UNKNOWN, dtype=np.int64)
     if any(unit.get("cpu", 0) % treatment.threads for unit in units):
         return unknown
@@ -77,7 +79,7 @@ def _count(table: NodeTable, treatment: Treatment, rows: Array, pod: Pod, totals
     if rules.policy in (merge.NONE, merge.BEST_EFFORT):
         return unknown if asks_memory else _by_sums(table, rows, quantity.total(units))
     if rules.pod_scope:
-        if asks_memory and not demand.merge_sees_all(pod):
+        if asks_memory and not asked.is_seen_whole:
             return unknown
         units = [quantity.total(units)]
     return _by_zones(table, rows, units, totals, sizes_matter=rules.policy == merge.RESTRICTED)

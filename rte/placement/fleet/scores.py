@@ -16,7 +16,8 @@ import numpy as np
 
 from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.free import ZoneAmounts, free_of, times
+from rte.model.quantity import ZoneAmounts
+from rte.placement.free import free_of, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

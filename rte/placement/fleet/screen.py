@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from rte.model.quantity import ZoneAmounts
 from rte.placement.free import free_of
 from rte.placement.inflight.zones import picks_always_succeed
 from rte.placement.kubelet import demand, memory, merge, outcome
 from rte.placement.kubelet.cpu import layout
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import KubeletRules, rules_of
 
 if TYPE_CHECKING:
@@ -169,13 +171,14 @@ class NodeTable:
         if demand.is_pod_level(pod, rules):
             # Served as a whole, or by some of its containers: no condition of these is sure.
             return passes
-        units = [demand.zonal_demand(pod, box, rules, self.pools) for box in pod.containers]
-        together = demand.peak_of(pod, rules, self.pools)
+        asked = Demand(pod, rules, self.pools)
+        units, together = asked.each, asked.peak
         if treatment.regular and any(unit.get("cpu", 0) % treatment.threads for unit in units):
             return ~passes
         if rules.pod_scope and len(units) > 1:
             # Where no zones have all its memory, each container may still find its own.
-            units = [{n: amount for n, amount in together.items() if not memory.is_memory(n)}]
+            elsewhere = {n: amount for n, amount in together.items() if not memory.is_memory(n)}
+            units = [ZoneAmounts(elsewhere)]
         if not treatment.regular:
             for each in (*units, together):
                 each.pop("cpu", None)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.futures import outcomes
-from rte.placement.inflight.zones import goes_to_one_zone, is_one_unit, takes_lowest_zone
+from rte.placement.inflight.zones import goes_to_one_zone, takes_lowest_zone
 from rte.placement.kubelet.admission import admit, settle
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -81,5 +82,5 @@ def _one_zone_whatever_ends(state: NodeState, pod: Pod) -> bool:
     return (
         goes_to_one_zone(state, rules)
         and takes_lowest_zone(state, rules)
-        and is_one_unit(state, pod, rules)
+        and Demand(pod, rules, state.devices).is_one_unit
     )

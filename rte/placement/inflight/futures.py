@@ -21,7 +21,6 @@ from rte.placement.inflight.spread import admits_whatever_ends
 from rte.placement.inflight.zones import (
     find_zones,
     goes_to_one_zone,
-    is_one_unit,
     picks_always_succeed,
 )
 from rte.placement.kubelet import demand, devices, memory, merge, outcome
@@ -32,6 +31,7 @@ from rte.placement.kubelet.admission import (
     start_containers,
     takes_devices_at_start,
 )
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     rules = rules_of(state.config, state.kubelet_version)
     if demand.is_pod_level(pod, rules):
         return False
-    asking = demand.asking_containers(pod, rules, state.devices)
+    asked = Demand(pod, rules, state.devices)
+    asking = asked.asking
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
@@ -132,7 +133,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not (rules.pod_scope and demand.merge_sees_all(pod)):
+    if not alone and not (rules.pod_scope and asked.is_seen_whole):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -202,7 +203,7 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
     units = []
     for pod in pods:
         if (
-            not is_one_unit(state, pod, rules)
+            not Demand(pod, rules, state.devices).is_one_unit
             or any(box.kind is ContainerKind.INIT for box in pod.containers)
             or any(devices.requested(box, state.devices) for box in pod.containers)
         ):
@@ -253,9 +254,7 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
 def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
     """What the pod may come to hold at most: no container reuses anything of another."""
     rules = rules_of(state.config, state.kubelet_version)
-    return quantity.total(
-        demand.zonal_demand(pod, each, rules, state.devices) for each in pod.containers
-    )
+    return quantity.total(Demand(pod, rules, state.devices).each)
 
 
 def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> NodeState:

@@ -23,6 +23,7 @@ from rte.placement.inflight.zones import picks_always_succeed
 from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.cpu import layout
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class InflightSpread:
 
     def units(self, pod: Pod) -> list[Unit] | None:
         """What is found for the pod at once each; None: it cannot be told by amounts."""
-        found = demand.units_of(pod, self._rules, self._state.devices)
+        found = Demand(pod, self._rules, self._state.devices).units
         if found is None or self._splits_cores(pod):
             return None
         pools = self._state.devices.items()

@@ -13,12 +13,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits, quantity
-from rte.model.pod import ContainerKind
 from rte.placement.free import free_of, is_grouped
 from rte.placement.inflight.orders import without
-from rte.placement.kubelet import combinations, demand, devices, merge
+from rte.placement.kubelet import combinations, devices, merge
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.cpu import layout
+from rte.placement.kubelet.demand import Demand
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def find_zones(
         return False
     wanted = []
     for pod in pods:
-        units = demand.units_of(pod, rules, state.devices)
+        units = Demand(pod, rules, state.devices).units
         if units is None:
             return False
         wanted.append(units)
@@ -151,7 +151,7 @@ class ZoneWalk:
         self._work = 0
         rules = rules_of(state.config, state.kubelet_version)
         follows = prefers_one_zone(state, rules) and takes_lowest_zone(state, rules)
-        units = [demand.units_of(pod, rules, state.devices) if follows else None for pod in kinds]
+        units = [Demand(pod, rules, state.devices).units if follows else None for pod in kinds]
         free = free_of(state)
         self._devices, room = free.devices, list(free.single.values())
         empty = free_of(settle(state, frozenset())).zones.values()
@@ -361,16 +361,6 @@ def takes_lowest_zone(state: NodeState, rules: KubeletRules) -> bool:
     if any(zone.id != index or len(zone.distances) <= index for index, zone in enumerate(zones)):
         return False
     return len({zone.distances[zone.id] for zone in zones}) <= 1
-
-
-def is_one_unit(state: NodeState, pod: Pod, rules: KubeletRules) -> bool:
-    """Whether one merge places all that the pod asks for."""
-    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
-        return False
-    asking = demand.asking_containers(pod, rules, state.devices)
-    if rules.pod_scope:
-        return demand.merge_sees_all(pod)
-    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
 def picks_always_succeed(state: NodeState, rules: KubeletRules, *, alone: bool) -> bool:

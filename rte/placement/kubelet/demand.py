@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
+from rte.model.quantity import ZoneAmounts
 from rte.model.totals import peak
 from rte.placement.kubelet import devices, memory, merge
 from rte.placement.kubelet.cpu import static
@@ -73,55 +75,79 @@ def memory_of_pod(pod: Pod, rules: KubeletRules) -> dict[str, int]:
     return {name: amount for name, amount in stanza.items() if amount}
 
 
-def zonal_demand(
-    pod: Pod, container: Container, rules: KubeletRules, pools: Collection[str]
-) -> dict[str, int]:
-    """What a container asks the managers for: CPUs (whole), bytes and devices.
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What a pod asks of the managers of a kubelet: the ground of every bound and count of zones.
 
-    ``pools``: resources that have a device pool.
+    Attributes:
+        pod: that asks.
+        rules: of the kubelet.
+        pools: resources that have a device pool.
     """
-    wanted = {
-        **devices.requested(container, pools),
-        **memory_of(pod, container, rules),
-        "cpu": cpus_of(pod, container, rules),
-    }
-    return {name: amount for name, amount in wanted.items() if amount}
 
+    pod: Pod
+    rules: KubeletRules
+    pools: Collection[str]
 
-def asking_containers(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> list[Container]:
-    """Containers for which the managers have anything to do."""
-    asks_memory = rules.memory and is_served(pod, rules)
-    return [
-        container
-        for container in pod.containers
-        if asks_memory or devices.requested(container, pools) or cpus_of(pod, container, rules)
-    ]
+    def of(self, container: Container) -> ZoneAmounts:
+        """What a container asks for: CPUs (whole), bytes and devices."""
+        wanted = {
+            **devices.requested(container, self.pools),
+            **memory_of(self.pod, container, self.rules),
+            "cpu": cpus_of(self.pod, container, self.rules),
+        }
+        return ZoneAmounts({name: amount for name, amount in wanted.items() if amount})
 
+    @property
+    def each(self) -> list[ZoneAmounts]:
+        """What each container asks for, in the order in which they are served."""
+        return [self.of(container) for container in self.pod.containers]
 
-def units_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> list[dict[str, int]] | None:
-    """What has to be found at once each, in the order in which it is served: containers, or the pod
-    under pod scope; None where that is not all that its admission looks at.
-    """
-    if is_pod_level(pod, rules):
-        return None
-    asking = asking_containers(pod, rules, pools)
-    if any(container.kind is ContainerKind.INIT for container in asking):
-        return None
-    units = [zonal_demand(pod, container, rules, pools) for container in asking]
-    if not rules.pod_scope:
-        return units
-    return [quantity.total(units)] if merge_sees_all(pod) else None
+    @property
+    def peak(self) -> ZoneAmounts:
+        """What the pod holds at once at the least, wherever it is."""
+        return ZoneAmounts(peak(self.pod.containers, self.of))
 
+    @property
+    def asking(self) -> list[Container]:
+        """Containers for which the managers have anything to do."""
+        if self.rules.memory and is_served(self.pod, self.rules):
+            return list(self.pod.containers)
+        return [container for container in self.pod.containers if self.of(container)]
 
-def peak_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> dict[str, int]:
-    """What the pod holds at once at the least, wherever it is."""
-    return peak(pod.containers, lambda container: zonal_demand(pod, container, rules, pools))
+    @property
+    def units(self) -> list[ZoneAmounts] | None:
+        """What has to be found at once each, in the order in which it is served: containers, or the
+        pod under pod scope; None where that is not all that its admission looks at.
+        """
+        if is_pod_level(self.pod, self.rules):
+            return None
+        asking = self.asking
+        if any(container.kind is ContainerKind.INIT for container in asking):
+            return None
+        units = [self.of(container) for container in asking]
+        if not self.rules.pod_scope:
+            return units
+        return [ZoneAmounts(quantity.total(units))] if self.is_seen_whole else None
 
+    @property
+    def is_one_unit(self) -> bool:
+        """Whether one merge places all that the pod asks for."""
+        if is_pod_level(self.pod, self.rules):  # its devices are taken later, one by one
+            return False
+        if self.rules.pod_scope:
+            return self.is_seen_whole
+        asking = self.asking
+        return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
-def merge_sees_all(pod: Pod) -> bool:
-    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
-    return asked <= memory.pod_requested(pod).keys()
+    @property
+    def is_seen_whole(self) -> bool:
+        """Whether a pod-scope merge knows of all memory: it leaves out what no app container asks
+        for.
+        """
+        boxes = self.pod.containers
+        asked = {name for box in boxes for name in memory.requested(box.requests)}
+        return asked <= memory.pod_requested(self.pod).keys()
 
 
 def is_eligible(container: Container) -> bool:
