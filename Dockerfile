@@ -50,11 +50,16 @@ ARG PIP_FIND_LINKS
 COPY requirements.txt ./
 RUN install-rte requirements.txt
 
+# An agent simulates nothing.
+FROM agent-packages AS agent-tree
+RUN find /opt/rte -path '*/rte/sim' -type d -prune -exec rm -rf {} + && \
+    find /opt/rte -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
+
 FROM ${BASE} AS agent
 LABEL org.opencontainers.image.title="rte agent" org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/opt/rte/bin:$PATH PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 \
     PYTHONNODEBUGRANGES=1 PYTHONUNBUFFERED=1
-COPY --from=agent-packages /opt/rte /opt/rte
+COPY --from=agent-tree /opt/rte /opt/rte
 # The DaemonSet sets uid 0, which the kubelet's files ask for.
 USER 65532:65532
 ENTRYPOINT ["rte"]

@@ -124,6 +124,13 @@ def _run(words: Sequence[str], wanted: str) -> int:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rte.sim"):
+            print(
+                f"{prog}: this is the agent's image, which holds no simulations: "
+                "run it in the scheduler's",
+                file=sys.stderr,
+            )
+            return 2
         missing = (error.name or "").partition(".")[0]
         if wanted not in known or missing in ("", "rte"):
             raise

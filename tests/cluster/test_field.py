@@ -121,6 +121,7 @@ def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
     names = {each["name"].lower() for each in contents["sbom"]["components"]}
     assert {"rte", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
+    assert not contents["simulates"]
 
 
 def test_nothing_of_other_pods_can_be_read_written_or_connected_to(
@@ -485,6 +486,7 @@ print(json.dumps({
         pathlib.Path(importlib.util.cache_from_source(each.__file__)).is_file()
         for each in (asyncio, errors)
     ],
+    "simulates": importlib.util.find_spec("rte.sim") is not None,
     "compiled_twice": [str(each) for each in pathlib.Path("/opt/rte/lib").rglob("*.pyc")],
 }))
 """

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -318,3 +319,13 @@ def test_the_first_process_of_a_container_ends_when_asked_before_it_has_begun(mo
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_the_agents_image_has_no_simulations_and_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rte.sim", None)
+    monkeypatch.delitem(sys.modules, "rte.cli.simulate", raising=False)
+    assert cli.main(["simulate", "-f", "pods.yaml", "--machine", "2x8"]) == 2
+    assert capsys.readouterr().err == (
+        "rte simulate: this is the agent's image, which holds no simulations: "
+        "run it in the scheduler's\n"
+    )
