@@ -19,21 +19,28 @@ if TYPE_CHECKING:
 
 #: Ended pods are shown this long, then deleted.
 _KEEP_SECONDS = 4.0
-#: kind, weight, CPUs (text), memory (GiB)
+#: Where rules are compared: how much longer pods run, and how many may wait.
+_LASTING, _MOST_WAITING = 1.5, 20
 _GANG_SIZE = 3
+#: kind, weight (by itself, and where rules are compared), CPUs (text), memory (GiB)
 _KINDS = (
-    ("pinned", 5, ("2", "2", "4", "4", "6", "8"), (1, 2, 4)),
-    ("gpu", 2, ("2", "4"), (2, 4)),
-    ("dra", 1, ("2", "4"), (2, 4)),
-    ("gang", 1, ("2", "3"), (1, 2)),
-    ("groups", 1, ("0",), (1,)),
-    ("shared", 3, ("500m", "1500m"), (1, 2)),
-    ("huge", 1, ("12", "14"), (8,)),
+    ("pinned", (5, 4), ("2", "2", "4", "4", "6", "8"), (1, 2, 4)),
+    ("gpu", (2, 1), ("2", "4"), (2, 4)),
+    ("dra", (1, 0), ("2", "4"), (2, 4)),
+    ("gang", (1, 1), ("2", "3"), (1, 2)),
+    ("groups", (1, 0), ("0",), (1,)),
+    ("shared", (3, 1), ("500m", "1500m"), (1, 2)),
+    ("huge", (1, 6), ("12", "14"), (8,)),
 )
 
 
 def draw(
-    chooser: random.Random, number: int, *, claims: bool = False, groups: bool = False
+    chooser: random.Random,
+    number: int,
+    *,
+    claims: bool = False,
+    groups: bool = False,
+    compared: bool = False,
 ) -> list[dict[str, Any]]:
     """What comes next: a pod, or a PodGroup and its pods.
 
@@ -42,15 +49,16 @@ def draw(
         number: of the pod, for its name.
         claims: it may be one with a GPU of DRA.
         groups: it may be one with processing groups.
+        compared: rules are compared: it is larger, and lasts longer.
     """
     kinds = [kind for kind, *_ in _KINDS]
     possible = {"dra": claims, "groups": groups}
-    weights = [weight * possible.get(kind, True) for kind, weight, *_ in _KINDS]
+    weights = [both[compared] * possible.get(kind, True) for kind, both, *_ in _KINDS]
     kind, _, cpus, memory = _KINDS[kinds.index(chooser.choices(kinds, weights)[0])]
     amounts = {"cpu": chooser.choice(cpus), "memory": f"{chooser.choice(memory)}Gi"}
     if kind == "gpu":
         amounts[GPU] = "1"
-    seconds = round(chooser.uniform(6, 22), 1)
+    seconds = round(chooser.uniform(6, 22) * (_LASTING if compared else 1), 1)
     limits = {} if kind == "shared" else {"limits": amounts}
     if kind == "groups":
         return [with_groups(pod(f"{kind}-{number}", {}, seconds), chooser.choice((2, 3, 4)))]
@@ -142,10 +150,19 @@ async def come_and_go(
             if one is not None:
                 group.create_task(_clear_away(one), name="clear away")
         while True:
-            number += 1
-            for obj in draw(chooser, number, claims=claims, groups=groups):
-                make(api, obj, beside)
+            # Where rules are compared the machines are full, and those that wait are some few.
+            if not beside or _waiting(api) < _MOST_WAITING:
+                number += 1
+                for obj in draw(
+                    chooser, number, claims=claims, groups=groups, compared=bool(beside)
+                ):
+                    make(api, obj, beside)
             await asyncio.sleep(chooser.expovariate(rate))
+
+
+def _waiting(api: API) -> int:
+    pods = api.list("pods", Query(namespace=NAMESPACE)).items
+    return sum(not obj["spec"].get("nodeName") for obj in pods)
 
 
 async def _clear_away(api: API) -> None:
