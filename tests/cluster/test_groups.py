@@ -345,7 +345,7 @@ def gated(lane: Lane, forger: Api) -> tuple[Object, Object]:
 def test_with_the_policy_nobody_can_write_himself_an_allocation(lane: Lane, forger: Api) -> None:
     _, patch = gated(lane, forger)
 
-    with pytest.raises(errors.KubeError, match="only the bind of a scheduler of rte writes"):
+    with pytest.raises(errors.KubeError, match="only a scheduler of rte writes"):
         forger.patch(f"{TEAMS_PODS}/thief", patch)
 
 

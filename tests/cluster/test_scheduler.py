@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from rte import nrt
+from rte.scheduler.framework.objects import PLACEMENT, TELL_PLACEMENT
 from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from tests.cluster import agents, processes
 from tests.cluster.certs import Authority
@@ -455,3 +456,42 @@ def test_a_pod_that_waits_in_kube_scheduler_is_woken_when_a_place_appears(
     agents.start(node)
     placed = cluster.wait_pod(waiting, "Running", seconds=30)
     assert WAKE_ANNOTATION in placed["metadata"]["annotations"]
+
+
+def test_a_pod_reads_in_a_file_where_it_is(
+    cluster: Cluster, schedulers: Schedulers, fresh_node: Callable[..., Node]
+) -> None:
+    """By a volume of the downward API, as the kubelet's own records have it."""
+    node = fresh_node(
+        shape="2x8", kubelet=kubelet_config(), devices={"example.com/gpu": [[0], [1], [1]]}
+    )
+    with_agents([node])
+    schedulers.start()
+    field = {"fieldPath": f"metadata.annotations['{PLACEMENT}']"}
+    asks = pod(
+        container(4, "512Mi", **{"example.com/gpu": 2}),
+        scheduler=NAME,
+        annotations={TELL_PLACEMENT: "true"},
+        volumes=[
+            {"name": "told", "downwardAPI": {"items": [{"path": "placement", "fieldRef": field}]}}
+        ],
+    )
+    made = cluster.run_pod(asks)
+    seen = cluster.api.wait(
+        PODS,
+        made["metadata"]["name"],
+        lambda it: it is not None and PLACEMENT in it["metadata"].get("annotations", {}),
+    )
+    text = seen["metadata"]["annotations"][PLACEMENT]
+    told = json.loads(text)["containers"]["c0"]
+    entries = node.state_file("cpu_manager_state")["entries"]
+    assert told["cpus"] == entries[made["metadata"]["uid"]]["c0"]
+    assert told["zones"] == [1]
+    assert told["devices"] == {"example.com/gpu": {"1": 2}}
+    assert told["memory"] == {"memory": {"1": 512 << 20}}
+    file = (
+        node.root / "pods" / made["metadata"]["uid"]
+        / "volumes/kubernetes.io~downward-api/told/placement"
+    )  # fmt: skip
+    # The kubelet writes such volumes anew when it next looks at the pod, within 1.5 minutes.
+    processes.wait_until(lambda: file.read_text() == text, 150, "the file of the downward API")

@@ -30,8 +30,16 @@ TERMINAL = frozenset({"Succeeded", "Failed"})
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
-#: Annotations that say what a pod holds, or that its bind adds to; they are not part of its shape.
+#: Annotation of pods: "true" asks to be told where the containers are.
+TELL_PLACEMENT = "topology.rte.dev/tell-placement"
+#: Annotation of pods: where the containers are, once the kubelet has confirmed it.
+PLACEMENT = "topology.rte.dev/placement"
+
+#: Annotations that say what a pod holds or is to be told, or that its bind adds to; they are not
+#: part of its shape.
 _OWN_ANNOTATIONS = (
+    TELL_PLACEMENT,
+    PLACEMENT,
     RESOURCE_STATUS,
     allocation.ANNOTATION,
     networks.ANNOTATION,

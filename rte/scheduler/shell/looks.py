@@ -9,6 +9,7 @@ from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.report import shapes
 from rte.scheduler.report.alignments import Alignments
 from rte.scheduler.report.kubelets import KubeletWatch
+from rte.scheduler.report.placements import Placements
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -54,17 +55,25 @@ class Looks:
         self._clock, self._bulkhead = clock, bulkhead
 
     async def at_kubelets(
-        self, is_active: Callable[[], bool], tell_across: Callable[[PodView, str], None]
+        self,
+        is_active: Callable[[], bool],
+        tell_across: Callable[[PodView, str], None],
+        tell_placement: Callable[[PodView, str], None],
     ) -> None:
-        """Whose rules are known, and whose pods lie across zones; until cancelled."""
+        """Whose rules are known, whose pods lie across zones, and where pods that ask are; until
+        cancelled.
+        """
         kubelets = KubeletWatch(self._metrics, self._clock)
         alignments = Alignments(self._metrics, self._cluster, tell_across)
+        placements = Placements(self._cluster, tell_placement, self._clock)
         while True:
             await asyncio.sleep(_LOOK_S)
             with self._bulkhead("looks", "kubelets"):
                 kubelets.look(self._cluster.nodes.values())
             with self._bulkhead("looks", "alignments"):
                 alignments.look(active=is_active())
+            with self._bulkhead("looks", "placements"):
+                placements.look(active=is_active())
 
     async def at_shapes(
         self,

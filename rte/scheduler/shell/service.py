@@ -198,7 +198,9 @@ class Scheduler:
                 logger.info("in sync", extra=known)
                 group.create_task(self.reporter.run(), name="reporter")
                 looks = Looks(self.metrics, self.cluster, self.cycle, self._clock, self._bulkhead)
-                kubelets = looks.at_kubelets(self.is_active, self._tell_across)
+                kubelets = looks.at_kubelets(
+                    self.is_active, self._tell_across, self.reporter.placed
+                )
                 group.create_task(kubelets, name="kubelets")
                 if self._shapes:
                     counts = looks.at_shapes(self._shapes, self._in_thread)
