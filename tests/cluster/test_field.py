@@ -119,7 +119,7 @@ def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
     assert contents["compiled"] == [True, True]
     assert contents["compiled_twice"] == []
     names = {each["name"].lower() for each in contents["sbom"]["components"]}
-    assert {"rte", "grpcio", "orjson", "libc6"} <= names
+    assert {"rte-numa", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
     assert not contents["simulates"]
 

@@ -188,7 +188,7 @@ def test_what_a_pod_is_told_is_what_it_has_and_where_it_is(lane: Lane) -> None:
         seen = look(lane, now)
 
         # The file says what the annotation says.
-        assert seen["told"]["misc"] == listed(given.misc)
+        assert seen["told"]["misc"] == listed(given.misc.cpus)
         for group, told in zip(given.groups, seen["told"]["groups"], strict=True):
             (gpu,), (nic,) = group.gpus, group.nics
             assert told == {

@@ -489,9 +489,7 @@ def test_a_pod_reads_in_a_file_where_it_is(
     assert told["zones"] == [1]
     assert told["devices"] == {"example.com/gpu": {"1": 2}}
     assert told["memory"] == {"memory": {"1": 512 << 20}}
-    file = (
-        node.root / "pods" / made["metadata"]["uid"]
-        / "volumes/kubernetes.io~downward-api/told/placement"
-    )  # fmt: skip
+    volume = f"pods/{made['metadata']['uid']}/volumes/kubernetes.io~downward-api/told"
+    command = ["cat", f"/var/lib/kubelet/{volume}/placement"]
     # The kubelet writes such volumes anew when it next looks at the pod, within 1.5 minutes.
-    processes.wait_until(lambda: file.read_text() == text, 150, "the file of the downward API")
+    processes.wait_until(lambda: node.run(command).stdout == text, 150, "the file")
