@@ -43,7 +43,6 @@ class _GroupNode:
     facts: GroupNodeFacts
     ground: GroupGround
     changed_at: float | None = None
-    allocations: dict[str, GroupsAllocation] = field(default_factory=dict)
 
 
 class GroupNodes:
@@ -51,8 +50,8 @@ class GroupNodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _GroupNode] = {}
-        #: Records of pods on nodes that are not known (yet).
-        self._waiting: dict[str, dict[str, GroupsAllocation]] = {}
+        #: Node -> pod -> what it holds there, whether the node is known (yet) or not.
+        self._held: dict[str, dict[str, GroupsAllocation]] = {}
         self._node_of: dict[str, str] = {}
         self._answers = KnownPlaces()
 
@@ -61,20 +60,17 @@ class GroupNodes:
     ) -> None:
         """A node is there, or something about it has changed."""
         old = self._nodes.get(name)
-        allocations = self._waiting.pop(name, {}) if old is None else old.allocations
+        used = holdings.used_by(self._held.get(name, {}))
         self._nodes[name] = _GroupNode(
             name=name,
             facts=facts,
-            ground=self._answers.ground(inventory, policy, holdings.used_by(allocations)),
+            ground=self._answers.ground(inventory, policy, used),
             changed_at=None if old is None else old.changed_at,
-            allocations=allocations,
         )
 
     def remove_node(self, name: str) -> None:
         """A node is gone; what its pods hold is kept in case that it comes back."""
-        node = self._nodes.pop(name, None)
-        if node is not None and node.allocations:
-            self._waiting[name] = node.allocations
+        self._nodes.pop(name, None)
 
     def hold(self, uid: str, node: str, record: Record, at: float | None = None) -> bool:
         """A pod on a node (or on its way there) has a record; False = the record is not its own.
@@ -90,29 +86,21 @@ class GroupNodes:
         if self._node_of.get(uid, node) != node:
             self.release(uid)
         self._node_of[uid] = node
-        known = self._nodes.get(node)
-        if known is None:
-            self._waiting.setdefault(node, {})[uid] = record.allocation
-            return True
-        if known.allocations.get(uid) != record.allocation:
-            known.allocations[uid] = record.allocation
-            self._count(known)
-        self._change(known, at)
+        held = self._held.setdefault(node, {})
+        if held.get(uid) != record.allocation:
+            held[uid] = record.allocation
+            self._count(node)
+        self._change(node, at)
         return True
 
     def release(self, uid: str, at: float | None = None) -> None:
         """A pod is gone or over, or its bind has failed: all that it held is free again."""
-        name = self._node_of.pop(uid, None)
-        if name is None:
-            return
-        node = self._nodes.get(name)
+        node = self._node_of.pop(uid, None)
         if node is None:
-            waiting = self._waiting[name]
-            del waiting[uid]
-            if not waiting:
-                del self._waiting[name]
             return
-        del node.allocations[uid]
+        del self._held[node][uid]
+        if not self._held[node]:
+            del self._held[node]
         self._count(node)
         self._change(node, at)
 
@@ -130,7 +118,7 @@ class GroupNodes:
 
     def conflicts(self, node: str) -> tuple[str, ...]:
         """What two pods hold there that only one can; both keep it, nobody else gets it."""
-        return tuple(line for line, _ in holdings.conflicts(self._nodes[node].allocations))
+        return tuple(line for line, _ in holdings.conflicts(self._held.get(node, {})))
 
     def choose(self, request: GroupsRequest, now: float) -> Choice:
         """The node for a pod.
@@ -151,15 +139,16 @@ class GroupNodes:
             refusals[node.name] = reasons
         return Choice(refusals=refusals)
 
-    def _count(self, node: _GroupNode) -> None:
+    def _count(self, name: str) -> None:
         """Sum up what is held on a node."""
-        ground = node.ground
-        used = holdings.used_by(node.allocations)
-        node.ground = self._answers.ground(ground.inventory, ground.policy, used)
+        node = self._nodes.get(name)
+        if node is not None:
+            ground, used = node.ground, holdings.used_by(self._held.get(name, {}))
+            node.ground = self._answers.ground(ground.inventory, ground.policy, used)
 
-    @staticmethod
-    def _change(node: _GroupNode, at: float | None) -> None:
-        if at is not None:
+    def _change(self, name: str, at: float | None) -> None:
+        node = self._nodes.get(name)
+        if node is not None and at is not None:
             node.changed_at = at if node.changed_at is None else max(node.changed_at, at)
 
 

@@ -149,16 +149,6 @@ def _compiled(expression: str) -> tuple[str, _Program] | str:
     return (_kept_long if len(expression) > _LONG else _kept_short)(expression)
 
 
-@lru_cache(maxsize=512)
-def _kept_short(expression: str) -> tuple[str, _Program] | str:
-    return _compiled_anew(expression)
-
-
-@lru_cache(maxsize=32)
-def _kept_long(expression: str) -> tuple[str, _Program] | str:
-    return _compiled_anew(expression)
-
-
 def _compiled_anew(expression: str) -> tuple[str, _Program] | str:
     """The type that the expression yields and its program, or why it does not compile."""
     if len(expression.encode()) > _MAX_LENGTH:
@@ -174,6 +164,10 @@ def _compiled_anew(expression: str) -> tuple[str, _Program] | str:
         if not library.understands(function, text):
             return f"invalid {function} argument {_shown(text)}"
     return str(checked.return_type()), _Program(expression, program, rewritten.texts)
+
+
+_kept_short = lru_cache(maxsize=512)(_compiled_anew)
+_kept_long = lru_cache(maxsize=32)(_compiled_anew)
 
 
 def _compile(expression: str, *, derived: bool) -> _Program:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
 
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Scalar: TypeAlias = bool | int | Decimal | str
 Value: TypeAlias = Scalar | dict[str, "Value"] | list[Scalar] | tuple["Value", ...]
+
+_T = TypeVar("_T")
 
 MAX_DEPTH = 64
 
@@ -154,21 +156,18 @@ class _Parser:
             self._expect("}")
             return settings
         if self._accept("["):
-            array: list[Scalar] = []
-            while not self._accept("]"):
-                array.append(self._scalar())
-                if not self._accept(","):
-                    self._expect("]")
-                    break
-            return array
+            return self._members("]", self._scalar)
         self._expect("(")
-        members: list[Value] = []
-        while not self._accept(")"):
-            members.append(self._value())
+        return tuple(self._members(")", self._value))
+
+    def _members(self, end: str, read: Callable[[], _T]) -> list[_T]:
+        found: list[_T] = []
+        while not self._accept(end):
+            found.append(read())
             if not self._accept(","):
-                self._expect(")")
+                self._expect(end)
                 break
-        return tuple(members)
+        return found
 
     def _scalar(self) -> Scalar:
         kind, token = self._kind, self._token
