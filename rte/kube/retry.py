@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import tenacity
 
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
@@ -17,6 +19,23 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, errors.KubeError) and (
         error.status in (0, 408, 429) or error.status >= 500
     )
+
+
+async def until_answered(ask: Callable[[], Awaitable[T]], first_s: float, most_s: float) -> T:
+    """What the API server answers, however long it takes; waits are those of :func:`wait`.
+
+    Raises:
+        errors.KubeError: an answer that will not be another one later.
+    """
+
+    async def send() -> T:
+        return await ask()
+
+    return await tenacity.AsyncRetrying(
+        wait=wait(first_s, most_s),
+        retry=tenacity.retry_if_exception(is_transient),
+        reraise=True,
+    )(send)
 
 
 def wait(first_s: float = 0.1, most_s: float = 30.0) -> Callable[[tenacity.RetryCallState], float]:

@@ -154,19 +154,15 @@ class Binder:
 
     async def read_back(self, pod: PodView, node: str) -> Bound | None:
         """What the API says of the pod, however long it takes to answer; None: it is unbound."""
-        wait = _FIRST_WAIT_S
-        while True:
-            try:
-                found = await self._client.get(PODS.path(pod.name, pod.namespace))
-            except errors.KubeError as error:
-                if error.status == 404:
-                    return Bound(pod.uid, Outcome.GONE)
-                if not retry.is_transient(error):
-                    return Bound(pod.uid, Outcome.REFUSED, message=str(error))
-                await asyncio.sleep(max(wait, error.retry_after))
-                wait = min(_MOST_WAIT_S, 2 * wait)
-            else:
-                return _judge(found, pod, node)
+        path = PODS.path(pod.name, pod.namespace)
+        try:
+            found = await retry.until_answered(
+                lambda: self._client.get(path), _FIRST_WAIT_S, _MOST_WAIT_S
+            )
+        except errors.KubeError as error:
+            gone = error.status == 404
+            return Bound(pod.uid, Outcome.GONE if gone else Outcome.REFUSED, message=str(error))
+        return _judge(found, pod, node)
 
 
 def _judge(found: Mapping[str, Any], pod: PodView, node: str) -> Bound | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import tenacity
+
 from rte import errors
+from rte.kube import retry
 from rte.kube.resources import PODS
 from rte.scheduler.loop.messages import Evicted, Moved
 
@@ -88,18 +90,22 @@ class Evictor:
     async def _delete(self, victim: PodView, may_go_on: Callable[[], bool]) -> bool:
         """Whether the pod is gone or going; sent again while that is not known."""
         options = {"preconditions": {"uid": victim.uid}}
-        for _ in range(_TRIES):
-            if not may_go_on():
-                return False
-            try:
+
+        async def send() -> bool:
+            if may_go_on():
                 await self._client.delete(PODS.path(victim.name, victim.namespace), options)
-            except errors.KubeError as error:
-                if error.status in (404, 409):
-                    return True
-                logger.warning("%s cannot be evicted: %s", victim.key, error)
-                if 400 <= error.status < 500 and error.status != 429:
-                    return False
-                await asyncio.sleep(_PAUSE_S)
-            else:
                 return True
-        return False
+            return False
+
+        try:
+            return await tenacity.AsyncRetrying(
+                stop=tenacity.stop_after_attempt(_TRIES),
+                wait=retry.wait(_PAUSE_S, _PAUSE_S),
+                retry=tenacity.retry_if_exception(retry.is_transient),
+                reraise=True,
+            )(send)
+        except errors.KubeError as error:
+            if error.status in (404, 409):
+                return True
+            logger.warning("%s cannot be evicted: %s", victim.key, error)
+            return False

@@ -187,19 +187,18 @@ class RequiredWriter:
     async def _read(self, target: WriteTarget) -> Found:
         """The object, however long the API takes to answer; None: it is not there."""
         path = COLLECTIONS[target.collection].path(target.name, target.namespace)
-        for pause in _doubling(_FIRST_S, _MOST_S):
-            try:
-                async with self._slots:
-                    answer: Found = await self._client.request("GET", path, timeout_s=self._time())
-            except errors.KubeError as error:
-                if error.status == 404:
-                    return None
-                if not retry.is_transient(error):
-                    raise
-                await asyncio.sleep(max(pause, error.retry_after))
-            else:
+
+        async def ask() -> Found:
+            async with self._slots:
+                answer: Found = await self._client.request("GET", path, timeout_s=self._time())
                 return answer
-        raise AssertionError("unreachable")
+
+        try:
+            return await retry.until_answered(ask, _FIRST_S, _MOST_S)
+        except errors.KubeError as error:
+            if error.status == 404:
+                return None
+            raise
 
     async def _send(self, target: WriteTarget, step: Step, found: Found) -> Found:
         resource = COLLECTIONS[target.collection]
