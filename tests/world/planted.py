@@ -121,7 +121,7 @@ _FIRST: tuple[Plant, ...] = (
     Plant("pods in flight are forgotten", "double promise",
           "rte.scheduler.framework.node:NodeEntry.add", unless(lambda _, pod: not pod.started)),
     Plant("a device is promised twice", "double promise",
-          "rte.scheduler.framework.devices:Devices.promise", does_nothing),
+          "rte.scheduler.framework.claims.devices:Devices.promise", does_nothing),
     Plant("claims of others do not count", "double promise",
           "rte.placement.dra.structured.usage:Usage.add", does_nothing),
     # --- two binders ---

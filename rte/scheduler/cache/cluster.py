@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rte.placement.groups import allocation
@@ -27,28 +26,6 @@ if TYPE_CHECKING:
     from rte.k8s.selectors import NodeTerm
     from rte.placement.dra.objects import DeviceClass
     from rte.scheduler.framework.objects import DisruptionBudget, NodeInfo, PodView
-
-
-class Backlog:
-    """Nodes that have changed since a reader took them, the latest first; ``len``: how many."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._seen = 0
-        self._names: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def take(self, most: int | None = None) -> list[str]:
-        """Names of so many of them, None: of all; a node may be gone since."""
-        changed = self._cluster.changed_since(self._seen)
-        self._seen = self._cluster.sequence
-        self._names.update(dict.fromkeys(entry.name for entry in changed))
-        taken = list(islice(self._names, most))
-        for name in taken:
-            del self._names[name]
-        return taken
 
 
 class Cluster:

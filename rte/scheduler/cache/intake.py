@@ -253,7 +253,7 @@ class Intake:
     def _withdraw_gang(self, collection: str, missing: _Missing) -> None:
         self._cluster.gangs.withdraw(collection, missing.key)
 
-    # --- storage ---------------------------------------------------------------------------------
+    # --- volumes and devices ---
 
     def _set_claim(self, shown: _Shown) -> None:
         self._cluster.storage.claims[shown.key] = storage.read_claim(shown.obj)
@@ -320,8 +320,6 @@ class Intake:
     def _forget_limits(self, missing: _Missing) -> None:
         self._cluster.storage.csi_nodes.pop(missing.key, None)
         self._cluster.told(ClusterEvent(Kind.CSI_NODE, missing.key))
-
-    # --- devices of DRA --------------------------------------------------------------------------
 
     def _set_slice(self, shown: _Shown) -> None:
         self._supply_changed()

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rte.scheduler.cache.cluster import Backlog
 from rte.scheduler.framework.columns import NodeAmounts
 from rte.scheduler.framework.plugin import Candidate, Ranks, RowScore
 from rte.scheduler.framework.status import SUCCESS
@@ -184,6 +183,28 @@ class Table(NodeAmounts):
                 counts[refusal.reason] += number
                 rest &= ~refused
         return RefusalTally(counts, np.flatnonzero(rest), np.flatnonzero(short))
+
+
+class Backlog:
+    """Nodes that have changed since a reader took them, the latest first; ``len``: how many."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._seen = 0
+        self._names: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def take(self, most: int | None = None) -> list[str]:
+        """Names of so many of them, None: of all; a node may be gone since."""
+        changed = self._cluster.changed_since(self._seen)
+        self._seen = self._cluster.sequence
+        self._names.update(dict.fromkeys(entry.name for entry in changed))
+        taken = list(islice(self._names, most))
+        for name in taken:
+            del self._names[name]
+        return taken
 
 
 class Candidates:

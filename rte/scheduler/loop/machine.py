@@ -22,7 +22,7 @@ from rte.scheduler.loop.parts import Fates, Parts
 from rte.scheduler.loop.room.descheduling import Descheduling
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
-from rte.scheduler.loop.turns import Turns
+from rte.scheduler.loop.turns import SchedulingTurns
 from rte.scheduler.loop.waking import Waking
 from rte.scheduler.queue.queue import SchedulingQueue
 from rte.scheduler.report.predictions import Predictions
@@ -148,7 +148,7 @@ class SchedulerMachine:
             effects=self._effects,
         )
         self._waking = Waking(parts)
-        self._turns = Turns(parts, name=name, patience=patience)
+        self._turns = SchedulingTurns(parts, name=name, patience=patience)
         #: Pods to which something is promised that is looked at when its time is over.
         self._watched: set[str] = set()
         self._timers.at(0.0, Due.SECOND)

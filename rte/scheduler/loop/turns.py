@@ -44,7 +44,7 @@ class _Deciding:
     waits: bool = False
 
 
-class Turns:
+class SchedulingTurns:
     """Whose turn it is, and what comes of it.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.placement.joint import fit, gang
 from rte.placement.joint.fit import FitTable
-from rte.scheduler.cache.cluster import Backlog
+from rte.scheduler.loop.candidates import Backlog
 from rte.scheduler.loop.gangs.ground import member_of, node_of, problem_of
 
 if TYPE_CHECKING:
