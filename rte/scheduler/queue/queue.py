@@ -367,12 +367,19 @@ class SchedulingQueue:
         """Look at the pod's group again, over all nodes."""
         group = self.group_of(uid)
         if group is not None:
+            self.rouse_unit(group.key)
+
+    def rouse_unit(self, key: UnitKey) -> bool:
+        """Look at the group of that key again, over all nodes; whether there is one."""
+        group = self._groups.get(key)
+        if group is not None:
             rested, group.resting = group.resting, False
             if group.sleeping:
                 self._rouse(group, afresh=True)
             elif rested:
                 self._activate(group)
             group.seen = -1
+        return group is not None
 
     def rouse_all(self) -> None:
         """Look at everything again (another replica may have decided meanwhile)."""

@@ -19,6 +19,7 @@ from rte.scheduler.loop.gangs.decide import Decider, ask, at_once
 from rte.scheduler.loop.gangs.ground import GangGround, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, ReleaseGang
+from rte.scheduler.queue.waiting import UnitKey
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -150,14 +151,18 @@ class Gangs:
             if key in units.unit_of(self._cluster, each)
         }
         for each in partners:
-            for uid in self._cluster.gangs.pods.get(each, ()):
-                self._queue.rouse(uid)
+            if not self._queue.rouse_unit(UnitKey(gang=each)):
+                for uid in self._cluster.gangs.pods.get(each, ()):
+                    self._queue.rouse(uid)
 
     def _judge(self, key: GangKey, now: float) -> list[Effect]:
         """Whether the gang is whole, in part, or has not begun."""
         book = self._cluster.gangs
-        if units.has_run_whole(self._cluster, key):
+        if key not in book.whole and units.has_run_whole(self._cluster, key):
             book.whole.add(key)
+        if self._is_settled(key):
+            self.in_part.pop(key, None)
+            return []
         count = units.tally(self._cluster, key)
         if isinstance(count, str) or not count.is_in_part or key in book.whole:
             self.in_part.pop(key, None)
@@ -170,6 +175,14 @@ class Gangs:
             self._needs[key] = count.need
             self._rouse(key)
         return self._tell_bound(count) if not isinstance(count, str) else []
+
+    def _is_settled(self, key: GangKey) -> bool:
+        """Whether no pod of the gang changes how it stands: it is whole, stays so, and says so."""
+        book = self._cluster.gangs
+        gang = book.gang(key) if key in book.whole and key in book.pods else ""
+        if isinstance(gang, str) or not gang.stays_whole or self._needs.get(key) != 0:
+            return False
+        return not book.condition(key) or self._said.get(key, ("", ""))[0] == "True"
 
     def _tally(self, key: GangKey) -> GangTally | str:
         return units.tally(self._cluster, key, self._waits_now)
