@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 #: Label of the agents' Leases; each is named like its node.
 LEASE_LABELS = {"app.kubernetes.io/name": "rte-agent"}
 
+#: By then an agent has done what it does once.
+_STARTED_S = 5.0
+
 #: What must be written at the end has so long; a pod's grace period is 10 s.
 _FLUSH_S = 3.0
 
@@ -72,6 +75,7 @@ async def _until_signalled(settings: AgentSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.call_later(_STARTED_S, memory.let_go_of_code)
     await serve(settings, os.environ, stop, rest=memory.Rests())
 
 

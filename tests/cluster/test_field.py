@@ -114,7 +114,7 @@ def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
 def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
     contents = in_agent(node, running(node.cluster, "rte-agent"), CONTENTS)
     print(f"agent on kubelet {node.version}: {contents['resident_mib']:.1f} MiB resident")
-    assert contents["resident_mib"] <= 60
+    assert contents["resident_mib"] <= 52
     # All that is imported lies compiled in one tree, Python's own library too.
     assert contents["compiled"] == [True, True]
     assert contents["compiled_twice"] == []
