@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.scheduler.framework.terms import ALONE
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -158,8 +160,8 @@ class MatchIndex:
     def count(self, pod: PodView, row: int, change: int) -> None:
         """A pod came to a node (+1) or left it (-1)."""
         # What looks at the pod comes first: where that raises, nothing was counted.
-        own, has_terms = pod.shape.company, pod.shape.rules.affinity is not None
-        repelled, attracted = own.anti_affinity, list(own.attraction()) if has_terms else []
+        own = pod.shape.company
+        repelled, attracted = own.anti_affinity, list(own.attraction()) if own is not ALONE else []
         matched = [
             asked
             for bucket in _buckets_of(pod)
