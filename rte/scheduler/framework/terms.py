@@ -103,6 +103,10 @@ class Company:
             yield replace(term, weight=-term.weight)
 
 
+#: Of pods without such terms.
+ALONE = Company()
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedSpread:
     """One topology spread constraint, resolved for the pod that has it."""
@@ -120,7 +124,7 @@ def company(rules: wire.PodRules, namespace: str, labels: Mapping[str, str]) -> 
     """The terms of a pod with these labels."""
     affinity = rules.affinity
     if affinity is None:
-        return Company()
+        return ALONE
     near, far = affinity.pod_affinity, affinity.pod_anti_affinity
 
     def hard(part: wire.PodAffinity | None) -> tuple[Term, ...]:
