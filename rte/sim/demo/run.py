@@ -124,9 +124,9 @@ async def _screen(
         while True:
             size = view.Screen(width=console.width, height=console.height, plain=_is_plain(console))
             snapshot = observer.look()
-            most = view.most_scroll(snapshot, size, commands)
+            drawn, most = view.draw(snapshot, size, commands, scroll=top)
+            screen.update(drawn, refresh=True)
             top = min(top, most)
-            screen.update(view.draw(snapshot, size, commands, scroll=top), refresh=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_REFRESH_SECONDS):
                     key = await pressed.get()

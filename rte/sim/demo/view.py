@@ -81,16 +81,17 @@ class Screen:
 
 def draw(
     snapshot: DemoSnapshot, screen: Screen, commands: Sequence[str], *, scroll: int = 0
-) -> RenderableType:
-    """The whole screen: its height in lines or fewer.
+) -> tuple[RenderableType, int]:
+    """The whole screen, its height in lines or fewer; and how many lines can be above its edge.
 
     Nodes and pods have a part each; ``scroll`` lines of both are above the upper edge, as far as a
-    part has so many. :func:`most_scroll` says how many there can be.
+    part has so many.
     """
     head, foot = _frame(snapshot, screen, commands)
     pods = pod_lines(snapshot, plain=screen.plain, width=screen.pod_width)
     rooms = _rooms(snapshot, screen, len(pods), screen.height - len(head) - len(foot) - 1)
-    most = _hidden(snapshot, screen, len(pods), rooms)
+    height = sum(_height(node, screen) for node in snapshot.nodes)
+    most = max(0, height - rooms[0], len(pods) - rooms[1])
     top = max(0, min(scroll, most))
     if most:
         head[-1] = Text(
@@ -106,15 +107,7 @@ def draw(
     left = screen.height - len(head) - len(foot) - len(body) - 2
     events = event_lines(snapshot, left, screen.width)
     gap = [Text()] if events else []
-    return Group(*_fit([*head, *body, *gap, *events, *foot]))
-
-
-def most_scroll(snapshot: DemoSnapshot, screen: Screen, commands: Sequence[str]) -> int:
-    """How many lines can be above the upper edge."""
-    head, foot = _frame(snapshot, screen, commands)
-    pods = len(pod_lines(snapshot, plain=screen.plain, width=screen.pod_width))
-    rooms = _rooms(snapshot, screen, pods, screen.height - len(head) - len(foot) - 1)
-    return _hidden(snapshot, screen, pods, rooms)
+    return Group(*_fit([*head, *body, *gap, *events, *foot])), most
 
 
 def _frame(
@@ -133,11 +126,6 @@ def _rooms(snapshot: DemoSnapshot, screen: Screen, pods: int, left: int) -> tupl
     nodes = sum(_height(node, screen) for node in snapshot.nodes)
     for_nodes = min(nodes, max(room // 2, room - pods))
     return for_nodes, room - for_nodes
-
-
-def _hidden(snapshot: DemoSnapshot, screen: Screen, pods: int, rooms: tuple[int, int]) -> int:
-    nodes = sum(_height(node, screen) for node in snapshot.nodes)
-    return max(0, nodes - rooms[0], pods - rooms[1])
 
 
 def _height(node: NodeView, screen: Screen) -> int:

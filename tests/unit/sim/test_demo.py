@@ -149,7 +149,7 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
                 await asyncio.sleep(0.02)
         console = Console(width=width, height=height, record=True, file=(temp_dir / "o").open("w"))
         screen = view.Screen(width=width, height=height)
-        console.print(view.draw(observer.look(), screen, ["export KUBECONFIG=x"]))
+        console.print(view.draw(observer.look(), screen, ["export KUBECONFIG=x"])[0])
         console.file.close()
         observer.close()
     lines = console.export_text().splitlines()
@@ -161,7 +161,7 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
 def lines_of(snapshot: DemoSnapshot, width: int, height: int, scroll: int = 0) -> list[str]:
     console = Console(width=width, height=height, record=True, file=io.StringIO())
     screen = view.Screen(width=width, height=height)
-    console.print(view.draw(snapshot, screen, ["export KUBECONFIG=x"], scroll=scroll))
+    console.print(view.draw(snapshot, screen, ["export KUBECONFIG=x"], scroll=scroll)[0])
     return console.export_text().splitlines()
 
 
@@ -188,7 +188,7 @@ def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> DemoSn
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_every_node_and_pod_can_be_reached_by_scrolling(width: int) -> None:
     snapshot, seen = shown(30), set[str]()
-    most = view.most_scroll(snapshot, view.Screen(width=width, height=24), ["export KUBECONFIG=x"])
+    _, most = view.draw(snapshot, view.Screen(width=width, height=24), ["export KUBECONFIG=x"])
     assert most > 0
     for top in range(most + 1):
         lines = lines_of(snapshot, width, 24, top)
@@ -238,7 +238,7 @@ async def test_without_colours_signs_tell_pods_apart(temp_dir: Path, height: int
         last = observer.look()
         observer.close()
     console = Console(width=80, no_color=True, record=True, file=io.StringIO())
-    console.print(view.draw(last, view.Screen(width=80, height=height, plain=True), []))
+    console.print(view.draw(last, view.Screen(width=80, height=height, plain=True), [])[0])
     lines = console.export_text().splitlines()
     sign = view.letter(last.pods[0].uid)
     assert any(f"zone 0 #{sign}{sign}....." in line for line in lines)

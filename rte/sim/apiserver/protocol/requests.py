@@ -83,42 +83,49 @@ _MATCH = "resourceVersionMatch"
 
 def check_list_options(request: web.Request) -> list[status.Cause]:
     """Source: apimachinery ``pkg/apis/meta/internalversion/validation``."""
-    args, out = request.query, list[status.Cause]()
+    args = request.query
     match, version = args.get(_MATCH, ""), args.get("resourceVersion", "")
-    if match:
-        if not version:
-            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            out.append(status.forbidden(_MATCH, text))
-        if args.get("continue"):
-            text = "resourceVersionMatch is forbidden when continue is provided"
-            out.append(status.forbidden(_MATCH, text))
-        if match not in ("Exact", "NotOlderThan"):
-            out.append(status.unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")))
-        if match == "Exact" and version == "0":
-            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            out.append(status.forbidden(_MATCH, text))
-    if "sendInitialEvents" in args:
-        text = "sendInitialEvents is forbidden for list"
-        out.append(status.forbidden("sendInitialEvents", text))
-    return out
+    rules = (
+        (match and not version, _no_match("forbidden unless resourceVersion is provided")),
+        (match and args.get("continue"), _no_match("forbidden when continue is provided")),
+        (
+            match not in ("", "Exact", "NotOlderThan"),
+            status.unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")),
+        ),
+        (
+            match == "Exact" and version == "0",
+            status.forbidden(
+                _MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            ),
+        ),
+        (
+            "sendInitialEvents" in args,
+            status.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"),
+        ),
+    )
+    return [cause for broken, cause in rules if broken]
 
 
 def check_watch_options(request: web.Request) -> list[status.Cause]:
     """Complaints about the options of a watch."""
-    args, out = request.query, list[status.Cause]()
-    match = args.get(_MATCH, "")
-    if "sendInitialEvents" in args and match != "NotOlderThan":
-        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        out.append(status.forbidden(_MATCH, text))
-    if match:
-        if "sendInitialEvents" not in args:
-            text = (
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            )
-            out.append(status.forbidden(_MATCH, text))
-        if match != "NotOlderThan":
-            out.append(status.unsupported(_MATCH, match, ("NotOlderThan",)))
-    return out
+    match, initial = request.query.get(_MATCH, ""), "sendInitialEvents" in request.query
+    text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    rules = (
+        (initial and match != "NotOlderThan", status.forbidden(_MATCH, text)),
+        (
+            match and not initial,
+            _no_match("forbidden for watch unless sendInitialEvents is provided"),
+        ),
+        (
+            match not in ("", "NotOlderThan"),
+            status.unsupported(_MATCH, match, ("NotOlderThan",)),
+        ),
+    )
+    return [cause for broken, cause in rules if broken]
+
+
+def _no_match(why: str) -> status.Cause:
+    return status.forbidden(_MATCH, f"resourceVersionMatch is {why}")
 
 
 def accepted_form(request: web.Request) -> Form:

@@ -61,7 +61,7 @@ def fill(struct: str, obj: Obj) -> None:
     plan = _plan(struct)
     for name, value in plan.own.items():
         if obj.get(name) in (None, ""):
-            obj[name] = copy.deepcopy(value)
+            obj[name] = copy.copy(value)
     for name, inner in plan.below:
         held = obj.get(name)
         if isinstance(held, list):
