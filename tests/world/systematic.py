@@ -34,6 +34,7 @@ _WRITES = range(12)
 
 def stories(*, nodes: int = 4) -> Iterator[tuple[str, Story]]:
     """Each with its name."""
+    yield from wake_ups()
     for name, place in _CLIENTS.items():
         for after in (False, True):
             for writes in _WRITES:
@@ -54,6 +55,73 @@ def stories(*, nodes: int = 4) -> Iterator[tuple[str, Story]]:
     yield "history is forgotten", _story("compact", {"old": False}, nodes)
     for bumped in (False, True):
         yield f"a restored etcd, bumped: {bumped}", _story("restore", {"bumped": bumped}, nodes)
+
+
+#: Where nothing else happens, one event alone has to wake who waits: (what comes before, and it).
+_ALONE: Mapping[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
+    "a node is uncordoned": (
+        (2.0, "cordon", {"place": 0.9, "on": True}),
+        (40.0, "cordon", {"place": 0.9, "on": False}),
+    ),
+    "a pod is deleted": ((40.0, "delete", {"place": 0.5, "force": False}),),
+    "a pod is deleted by force": ((40.0, "delete", {"place": 0.5, "force": True}),),
+    "a pod ends while the agent is dead": (
+        (20.0, "kill-agent", {"place": 0.1, "seconds": 70}),
+        (62.0, "delete", {"place": 0.2, "force": False}),
+        (63.0, "delete", {"place": 0.3, "force": False}),
+        (64.0, "delete", {"place": 0.5, "force": False}),
+        (65.0, "delete", {"place": 0.7, "force": False}),
+    ),
+    "an agent begins late": (
+        (1.0, "kill-agent", {"place": 0.1, "seconds": 70}),
+        (50.0, "delete-lease", {"place": 0.1, "scheduler": False}),
+    ),
+    "a kubelet comes back": ((1.0, "kill-kubelet", {"place": 0.1, "seconds": 70}),),
+    "a kubelet is restarted": (
+        (30.0, "kill-kubelet", {"place": 0.1, "seconds": 1}),
+        (33.0, "delete", {"place": 0.5, "force": False}),
+    ),
+    "a node is made again": ((2.0, "new-node", {"place": 0.1}),),
+    "another scheduler's pod ends": (
+        (2.0, "foreign", {"place": 0.1, "cpu": "1"}),
+        (2.5, "foreign", {"place": 0.9, "cpu": "1"}),
+    ),
+    "the active replica dies": (
+        (38.0, "kill-scheduler", {"place": 0.1, "seconds": 5}),
+        (38.5, "kill-scheduler", {"place": 0.9, "seconds": 20}),
+        (39.0, "delete", {"place": 0.5, "force": False}),
+    ),
+    "a pod goes while no scheduler hears": (
+        (38.0, "cut", {"place": 0.02, "seconds": 10, "refuses": False}),
+        (38.0, "cut", {"place": 0.2, "seconds": 10, "refuses": False}),
+        (39.0, "delete", {"place": 0.5, "force": False}),
+        (40.0, "compact", {"old": False}),
+    ),
+    "a device is well again": (
+        (1.0, "device-ill", {"place": 0.1, "seconds": 60}),
+        (2.0, "pods", {"count": 6, "cpu": "1", "memory": "1Gi", "seconds": 0, "gpu": 1}),
+    ),
+    "binds are answered with errors": (
+        (2.0, "errors", {
+            "place": 0.1, "code": 500, "seconds": 40, "part": "binding", "chance": 1.0}),
+        (2.0, "errors", {
+            "place": 0.3, "code": 500, "seconds": 40, "part": "binding", "chance": 1.0}),
+    ),
+    "answers of binds are lost": (
+        (2.0, "lose", {"place": 0.1, "count": 3}),
+        (2.0, "lose", {"place": 0.3, "count": 3}),
+    ),
+}  # fmt: skip
+
+
+def wake_ups(*, nodes: int = 2) -> Iterator[tuple[str, Story]]:
+    """A full cluster, somebody waits, and one thing happens that helps."""
+    for name, before in _ALONE.items():
+        full = {"count": 12, "cpu": "4", "memory": "1Gi", "seconds": 0}
+        gang = {"count": 2, "cpu": "2", "seconds": 600.0}
+        acts = sorted([(5.0, "pods", full), (6.0, "gang", gang), *before], key=lambda one: one[0])
+        made = tuple(Act(at, what, n, one) for n, (at, what, one) in enumerate(acts))
+        yield f"alone: {name}", Story(1, made, (100.0,), nodes)
 
 
 def _story(what: str, given: Mapping[str, object], nodes: int) -> Story:
