@@ -170,15 +170,13 @@ class Judge:
         if node is None or not is_exclusive(obj):
             return
         now = self.world.now()
-        for what, process, since in (
-            ("kubelet", node.process, node.upset.get("kubelet")),
-            ("agent", node.agent, node.upset.get("agent")),
-        ):
-            if process.dead and since is not None and now - since > _TRUST_S:
+        for what, process in (("kubelet", node.process), ("agent", node.agent)):
+            silent = now - process.died
+            if process.dead and silent > _TRUST_S:
                 name = obj["metadata"]["name"]
                 self.breaks(
                     "nothing is trusted that is dead",
-                    f"{name} is bound to {where}, whose {what} is dead for {now - since:.0f} s",
+                    f"{name} is bound to {where}, whose {what} is dead for {silent:.0f} s",
                 )
 
     def _claim_written(self, change: Any) -> None:

@@ -291,6 +291,6 @@ class Node:
     async def stop_kubelet(self) -> None:
         """It dies."""
         self.up = False
-        self.process.dead = True
+        self.process.die()
         await self.kubelet.stop()
         self.api.forget()

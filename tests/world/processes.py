@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Process:
     Attributes:
         name: in stories.
         machine: whose wall clock it reads; (offset in seconds) by name.
-        dead: nothing of it reaches anybody any more.
+        dead: nothing of it reaches anybody any more; ``died``: since when (monotonic).
         requests, written: counts of what it sent.
         unsure_until: an answer got lost: until then a write without a change may be right.
     """
@@ -56,6 +57,7 @@ class Process:
     seed: int
     link: Link = field(default_factory=Link)
     dead: bool = True
+    died: float = 0.0
     requests: int = 0
     writes: int = 0
     unsure_until: float = 0.0
@@ -92,6 +94,8 @@ class Process:
 
     def die(self) -> None:
         """The power goes: nothing that it does from now on reaches anybody."""
+        if not self.dead:
+            self.died = time.monotonic()
         self.dead = True
         if self.task is not None:
             self.task.cancel()
