@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.depth import scaled
 from tests.world import play  # noqa: F401 - registers what can happen
 from tests.world.acts import KINDS, Story, draw_story
 from tests.world.planted import PLANTS, missing
