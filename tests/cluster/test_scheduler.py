@@ -468,8 +468,10 @@ def test_a_pod_reads_in_a_file_where_it_is(
     with_agents([node])
     schedulers.start()
     field = {"fieldPath": f"metadata.annotations['{PLACEMENT}']"}
+    box = container(4, "512Mi", **{"example.com/gpu": 2})
+    box["volumeMounts"] = [{"name": "told", "mountPath": "/told"}]
     asks = pod(
-        container(4, "512Mi", **{"example.com/gpu": 2}),
+        box,
         scheduler=NAME,
         annotations={TELL_PLACEMENT: "true"},
         volumes=[
