@@ -17,16 +17,14 @@ from rte import errors
 from rte.agent import follow, learn, memory
 from rte.agent.drift import DriftCheck
 from rte.agent.follow import FileFollower, Signals
-from rte.agent.follow_pods import follow_pods
-from rte.agent.kubestore import KubeStore
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import KubeletChange, OwnerSeen
 from rte.agent.observing import Observing
 from rte.agent.publisher.machine import FIELD_MANAGER, Publisher
 from rte.agent.publishing import Publishing
 from rte.agent.settings import SinkKind
-from rte.agent.sinks import LocalStore
 from rte.agent.sources import NodeReader
+from rte.agent.stores import KubeStore, LocalStore
 from rte.agent.timings import DEFAULT, Timings
 from rte.kube import credentials
 from rte.kube.client import Client
@@ -310,7 +308,7 @@ def _followers(
         )
     if node.client is not None and node.watches_pods:
         followers["pods"] = partial(
-            follow_pods,
+            follow.follow_pods,
             node.client,
             settings.node_name,
             signals,

@@ -10,11 +10,16 @@ import os
 import random
 import struct
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
-from rte.agent.observer.messages import KubeletChange
+from rte import errors
+from rte.agent.observer.messages import KubeletChange, PodGone, PodSeen, PodsListed, PodsUnknown
+from rte.kube.resources import PODS
+from rte.kube.watch import watch
 from rte.kubelet import reading as kubelet_reading
 from rte.kubelet import statefiles
+from rte.model.backoff import Backoff
 from rte.sysfs import pci
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from asyncinotify import Inotify, Mask, Watch
 
     from rte.agent.observer.messages import Event
+    from rte.kube.client import Client
     from rte.kubelet.podresources import PodResources
     from rte.telemetry.metrics import AgentMetrics
 
@@ -256,7 +262,7 @@ class FileFollower:
         if mask & _masks().lost:
             self._signals.add(KubeletChange.FILES | KubeletChange.DEVICES | KubeletChange.SOCKET)
             return
-        for folder in [path for path, watch in self._watched.items() if watch.wd == number]:
+        for folder in [path for path, it in self._watched.items() if it.wd == number]:
             if mask & _masks().ended:
                 del self._watched[folder]
                 self._signals.add(KubeletChange.POLL)
@@ -333,3 +339,50 @@ async def poll(signals: Signals, change: KubeletChange, *, every_s: float) -> No
     while True:
         await asyncio.sleep(every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
         signals.add(change)
+
+
+async def follow_pods(
+    client: Client,
+    node_name: str,
+    signals: Signals,
+    metrics: AgentMetrics,
+    *,
+    poll_s: float = 1.0,
+    retry_s: float = 60.0,
+) -> None:
+    """Tell of this node's pods by a watch; until cancelled.
+
+    Where we may not watch pods, ask for a look at podresources every ``poll_s`` instead, and try
+    the watch again, at last every ``retry_s``: an API server that has just started refuses too.
+    """
+    complained = False
+    waits = Backoff(2 * poll_s, retry_s, lambda: random.uniform(0.8, 1.2))  # noqa: S311
+    while True:
+        try:
+            events = watch(client, PODS.path(), field_selector=f"spec.nodeName={node_name}")
+            async with aclosing(events):
+                async for event in events:
+                    if event.kind == "LISTED":
+                        signals.give(PodsListed(tuple(event.object.get("items") or ())))
+                        metrics.pod_watch.set(1)
+                        complained = False
+                        waits.worked()
+                    elif event.kind == "DELETED":
+                        signals.give(PodGone(event.object))
+                    else:
+                        signals.give(PodSeen(event.object))
+        except errors.KubeError as error:
+            signals.give(PodsUnknown())
+            metrics.pod_watch.set(0)
+            if not complained:
+                logger.warning(
+                    "pods of this node cannot be watched, polling podresources every %g s "
+                    "instead: %s",
+                    poll_s,
+                    error,
+                )
+                complained = True
+        until = time.monotonic() + waits.failed()
+        while time.monotonic() < until:
+            signals.add(KubeletChange.POLL)
+            await asyncio.sleep(poll_s)

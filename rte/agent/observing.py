@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from rte.agent.driver import Driver
 from rte.agent.observer import messages
-from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from rte.agent.drift import DriftCheck
     from rte.agent.follow import Signals
     from rte.agent.observer.machine import Observer
-    from rte.agent.observer.messages import Event, Observation
+    from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.sources import NodeReader
     from rte.model.node import NodeState
     from rte.telemetry.health import Readiness
@@ -39,7 +38,7 @@ class StateSink(Protocol):
         """What was offered last is to be trusted until then (``time.monotonic``)."""
 
 
-class Observing:
+class Observing(Driver["Event", "Effect"]):
     """An observer at work; :meth:`run` works until cancelled.
 
     Args:
@@ -63,15 +62,13 @@ class Observing:
         drift: DriftCheck | None = None,
         rest: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(observer, metrics, readiness, logger)
         self._observer = observer
         self._sources = sources
         self._signals = signals
         self._sink = sink
-        self._metrics = metrics
-        self._readiness = readiness
         self._drift = drift
         self._rest = rest
-        self._tasks: asyncio.TaskGroup | None = None
         self._has_published = False
         self._state: NodeState | None = None
 
@@ -91,47 +88,38 @@ class Observing:
         trusted = self._observer.trusted_until()
         if self._drift is not None and isinstance(event, messages.PodsEvent):
             self._drift.newcomers.told(event)
-        for effect in self._observer.handle(event, time.monotonic()):
-            match effect:
-                case messages.ReadFiles():
-                    self.feed(self._sources.read_files(effect))
-                case messages.ReadMachine():
-                    self._start(self._sources.read_machine())
-                case messages.Ask():
-                    self._start(self._sources.ask(effect))
-                case messages.Learn():
-                    self._start(self._sources.learn(effect))
-                case messages.Publish():
-                    self._hand_on(effect)
-                case messages.Failed():
-                    self._metrics.readings.labels(effect.result).inc()
-                case messages.CompareAdmissions():
-                    self._state = effect.state
-                case _:
-                    self._note(effect)
+        super().feed(event)
         if self._observer.trusted_until() != trusted:
             self._sink.trust(self._observer.trusted_until())
 
-    def _note(self, effect: Measured | Said | SetReadiness) -> None:
+    def carry_out(self, effect: Effect) -> None:
+        """Read at once, ask beside; what was read is the next event."""
         match effect:
-            case Measured():
-                effect.note(self._metrics)
-            case Said():
-                effect.say(logger)
-            case SetReadiness():
-                self._readiness.set(effect)
+            case messages.ReadFiles():
+                self.feed(self._sources.read_files(effect))
+            case messages.ReadMachine():
+                self.begin(self._answer(self._sources.read_machine()))
+            case messages.Ask():
+                self.begin(self._answer(self._sources.ask(effect)))
+            case messages.Learn():
+                self.begin(self._answer(self._sources.learn(effect)))
+            case messages.Publish():
+                self._hand_on(effect)
+            case messages.Failed():
+                self._metrics.readings.labels(effect.result).inc()
+            case messages.CompareAdmissions():
+                self._state = effect.state
 
     async def _turn(self) -> None:
         """Wait for what happens next, and tell the observer of it."""
-        wait = self._observer.deadline() - time.monotonic()
-        await self._signals.wait(None if wait == math.inf else max(0.0, wait))
+        await self._signals.wait(self.patience())
         began = time.monotonic()
         for event in self._signals.take_events():
             self.feed(event)
         changes, noticed = self._signals.take()
         if changes:
             self.feed(messages.Noticed(changes, noticed))
-        if self._observer.deadline() <= time.monotonic():
+        if self.is_due():
             self.feed(messages.Tick())
         if self._state is not None:
             self._metrics.reading_seconds.observe(time.monotonic() - began)
@@ -149,11 +137,6 @@ class Observing:
             self._metrics.left_out.labels(name).set(is_left_out)
         self._has_published = True
         self._sink.offer(effect.observation)
-
-    def _start(self, work: Awaitable[Event]) -> None:
-        if self._tasks is None:
-            raise RuntimeError("not running")
-        self._tasks.create_task(self._answer(work))
 
     async def _answer(self, work: Awaitable[Event]) -> None:
         self._signals.give(await work)

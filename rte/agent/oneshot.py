@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.agent import learn, sinks
+from rte.agent import learn, stores
 from rte.agent.observer import messages
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import KubeletChange
@@ -67,10 +67,10 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
         if settings.sink.kind is SinkKind.KUBE and client is not None:
             await _publish(settings, client, once.observation)
         elif settings.sink.path is not None:
-            text = sinks.render(once.observation.object, settings.output)
-            sinks.write_file(settings.sink.path, text)
+            text = stores.render(once.observation.object, settings.output)
+            stores.write_file(settings.sink.path, text)
         else:
-            sinks.write_stdout(sinks.render(once.observation.object, settings.output))
+            stores.write_stdout(stores.render(once.observation.object, settings.output))
 
 
 async def read_node(
@@ -193,9 +193,9 @@ async def _list_pods(settings: AgentSettings, client: Client) -> messages.PodsLi
 
 async def _publish(settings: AgentSettings, client: Client, observation: Observation) -> None:
     """Write it as the daemon would: only what differs, guarded, tried again after a conflict."""
-    from rte.agent.kubestore import KubeStore
     from rte.agent.publisher.machine import Publisher
     from rte.agent.publishing import Publishing
+    from rte.agent.stores import KubeStore
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from rte import errors
+from rte.agent.driver import Driver
 from rte.agent.publisher import messages
 from rte.agent.publisher.messages import AskOwner, Get, Probe, Renew, WriteReport
 from rte.kube import retry
-from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
     from rte.agent.observer.messages import Observation
     from rte.agent.publisher.machine import Publisher
     from rte.agent.publisher.messages import Effect, Event, Request
     from rte.kube.lease import Heartbeat
     from rte.reader.json import JsonObject
+    from rte.telemetry.effects import SetReadiness
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
@@ -50,7 +50,7 @@ class ReportStore(Protocol):
         """Create or update it; what is stored by now. May raise RteError."""
 
 
-class Publishing:
+class Publishing(Driver["Event", "Effect"]):
     """The publisher at work; :meth:`run` works until cancelled.
 
     Args:
@@ -71,13 +71,11 @@ class Publishing:
         probe: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._store = store
+        super().__init__(publisher, metrics, readiness, logger)
         self._publisher = publisher
-        self._metrics = metrics
-        self._readiness = readiness
         self._lease = lease
         self._probe = probe
         self._requests: list[Request | Probe | Renew] = []
-        self._tasks: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
 
     def offer(self, observation: Observation) -> None:
@@ -92,12 +90,12 @@ class Publishing:
         """Publish until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._start()
+                self._begin_all()
                 while True:
-                    wait = self._publisher.deadline() - time.monotonic()
+                    patience = self.patience()
                     self._wake.clear()
                     try:
-                        async with asyncio.timeout(None if wait == math.inf else max(0.0, wait)):
+                        async with asyncio.timeout(patience):
                             await self._wake.wait()
                     except TimeoutError:
                         self.feed(messages.Tick())
@@ -107,9 +105,9 @@ class Publishing:
 
     async def flush(self) -> None:
         """Write what is not written yet, without patience: for the end of the process."""
-        self._note(self._publisher.handle(messages.Stopping(), time.monotonic()))
+        self.feed(messages.Stopping())
         while self._requests:
-            self.feed(await self._carry_out(self._requests.pop(0)))
+            self.feed(await self._do(self._requests.pop(0)))
 
     async def publish(self, observation: Observation, timeout_s: float) -> None:
         """Write one state, as the agent would; until it is written.
@@ -121,7 +119,7 @@ class Publishing:
         self.offer(observation)
         while not self._publisher.is_current:
             while self._requests:
-                answer = await self._carry_out(self._requests.pop(0))
+                answer = await self._do(self._requests.pop(0))
                 self.feed(answer)
                 if not self._requests and isinstance(answer, messages.WriteRefused):
                     error = answer.error
@@ -135,21 +133,31 @@ class Publishing:
 
     def feed(self, event: Event) -> None:
         """Tell the publisher, and see to what it wants done."""
-        self._note(self._publisher.handle(event, time.monotonic()))
-        self._start()
+        super().feed(event)
+        if self._tasks is not None:
+            self._begin_all()
         self._wake.set()
 
     # --- effects ---
 
-    def _start(self) -> None:
-        if self._tasks is not None:
-            while self._requests:
-                self._tasks.create_task(self._answer(self._requests.pop(0)))
+    def _begin_all(self) -> None:
+        while self._requests:
+            self.begin(self._answer(self._requests.pop(0)))
+
+    def carry_out(self, effect: Effect) -> None:
+        """It waits for those before it, and for the driver to run."""
+        if isinstance(effect, Get | AskOwner | WriteReport | Probe | Renew):
+            self._requests.append(effect)
+
+    def stated(self, condition: SetReadiness) -> None:
+        """The last publish has a time."""
+        if condition == messages.PUBLISHED:
+            self._metrics.last_publish.set_to_current_time()
 
     async def _answer(self, request: Request | Probe | Renew) -> None:
-        self.feed(await self._carry_out(request))
+        self.feed(await self._do(request))
 
-    async def _carry_out(self, request: Request | Probe | Renew) -> Event:
+    async def _do(self, request: Request | Probe | Renew) -> Event:
         try:
             match request:
                 case Probe():
@@ -188,18 +196,3 @@ class Publishing:
         except Exception as error:  # noqa: BLE001 - it is tried again
             return self._expected(Renew(), error)
         return None
-
-    def _note(self, effects: Iterable[Effect]) -> None:
-        """Note what is to be noted; requests wait to be carried out."""
-        for effect in effects:
-            match effect:
-                case Measured():
-                    effect.note(self._metrics)
-                case Said():
-                    effect.say(logger)
-                case SetReadiness():
-                    self._readiness.set(effect)
-                    if effect == messages.PUBLISHED:
-                        self._metrics.last_publish.set_to_current_time()
-                case _:
-                    self._requests.append(effect)

@@ -23,7 +23,6 @@ from aiohttp.test_utils import TestServer
 import rte
 from rte.accounting.liveness import PodTable
 from rte.agent.follow import HAS_INOTIFY, FileFollower, Signals
-from rte.agent.kubestore import KubeStore
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import NodeObjectFacts
 from rte.agent.observing import Observing
@@ -31,6 +30,7 @@ from rte.agent.publisher.machine import Publisher
 from rte.agent.publishing import Publishing
 from rte.agent.settings import AgentSettings
 from rte.agent.sources import NodeReader
+from rte.agent.stores import KubeStore
 from rte.kube.client import Client
 from rte.kube.credentials import Credentials
 from rte.kubelet import PLUGIN_DIR

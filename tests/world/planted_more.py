@@ -135,7 +135,7 @@ MORE: tuple[Plant, ...] = (
     Plant("a third of the changes of files is lost", "lost wake-up",
           "rte.agent.follow:Signals.add", _swallows_first),
     Plant("a deadline of the observer is missed", "lost wake-up",
-          "rte.agent.observer.looking:Looking.deadline", answers(float("inf"))),
+          "rte.agent.observer.files:Looking.deadline", answers(float("inf"))),
     Plant("a retry of the publisher is missed", "lost wake-up",
           "rte.agent.publisher.machine:Publisher._refused", does_nothing),
     Plant("timers of the scheduler are forgotten", "lost wake-up",

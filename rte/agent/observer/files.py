@@ -1,4 +1,4 @@
-"""The kubelet's state files as they were read last."""
+"""The kubelet's state files: when they are looked at, and what they said last."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rte.accounting import liveness
+from rte.agent.observer.messages import KubeletChange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +14,52 @@ if TYPE_CHECKING:
 
     from rte.agent.timings import Timings
     from rte.model.kubelet import StateFiles
+
+
+class Looking:
+    """The look that is under way, and the next one.
+
+    Attributes:
+        at: when to look next, unless something changes before; infinite: not by itself.
+        under_way: the files are being read.
+        noticed: when the first of the changes was noticed that are not accounted for.
+    """
+
+    def __init__(self) -> None:
+        self.at = -math.inf
+        self.under_way = False
+        self.noticed: float | None = None
+        self._changes = KubeletChange.NOTHING
+        self._looked_for = KubeletChange.NOTHING
+
+    def add(self, changes: KubeletChange, noticed: float, now: float) -> None:
+        """These are to be looked at, now."""
+        self._changes |= changes
+        if self.noticed is None:
+            self.noticed = noticed
+        self.by(now)
+
+    def by(self, moment: float) -> None:
+        """Look then, or earlier."""
+        self.at = min(self.at, moment)
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next look is to begin."""
+        return not self.under_way and self.at <= now
+
+    def deadline(self) -> float:
+        """When the next look is to begin; infinite while one is under way."""
+        return math.inf if self.under_way else self.at
+
+    def begin(self) -> None:
+        """Look at all changes so far."""
+        self.at, self.under_way = math.inf, True
+        self._looked_for, self._changes = self._changes, KubeletChange.NOTHING
+
+    def end(self) -> KubeletChange:
+        """It was looked; for which changes."""
+        self.under_way = False
+        return self._looked_for
 
 
 class FilesReading:

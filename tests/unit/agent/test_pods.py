@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.accounting import liveness
 from rte.accounting.liveness import PodTable
-from rte.agent.follow import Signals
-from rte.agent.follow_pods import follow_pods
+from rte.agent.follow import Signals, follow_pods
 from rte.agent.observer.messages import KubeletChange, PodSeen, PodsListed, PodsUnknown
 from rte.telemetry.metrics import AgentMetrics
 

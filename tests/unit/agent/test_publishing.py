@@ -12,11 +12,11 @@ import pytest
 
 from rte import errors
 from rte.agent import learn
-from rte.agent.kubestore import KubeStore
 from rte.agent.observer.messages import Observation
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publisher.ownership import OWN_PREFIX, Tolerance
 from rte.agent.publishing import Publishing
+from rte.agent.stores import KubeStore
 from rte.agent.timings import Timings
 from rte.model.backoff import Backoff
 from rte.sim.apiserver import StatusError

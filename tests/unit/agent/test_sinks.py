@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rte import errors
-from rte.agent import sinks
+from rte.agent import stores
 from rte.agent.observer.messages import Observation
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publishing import Publishing
@@ -33,15 +33,15 @@ DOCUMENT = {"kind": "NodeResourceTopology", "zones": [{"name": "node-0", "cpu": 
 
 
 def test_json_and_yaml_say_the_same_and_keep_text_as_text() -> None:
-    assert json.loads(sinks.render(DOCUMENT, Output.JSON)) == DOCUMENT
-    assert yaml.safe_load(sinks.render(DOCUMENT, Output.YAML)) == DOCUMENT
-    assert sinks.render(DOCUMENT, Output.JSON).endswith(b"}\n")
+    assert json.loads(stores.render(DOCUMENT, Output.JSON)) == DOCUMENT
+    assert yaml.safe_load(stores.render(DOCUMENT, Output.YAML)) == DOCUMENT
+    assert stores.render(DOCUMENT, Output.JSON).endswith(b"}\n")
 
 
 def test_stdout_gets_the_text_as_it_is() -> None:
     stream = io.BytesIO()
 
-    sinks.write_stdout(b"text\n", stream)
+    stores.write_stdout(b"text\n", stream)
 
     assert stream.getvalue() == b"text\n"
 
@@ -51,7 +51,7 @@ def test_a_file_is_replaced_whole_and_readable_for_all(tmp_path) -> None:
     path.write_text("old")
     inode = path.stat().st_ino
 
-    sinks.write_file(path, b"new")
+    stores.write_file(path, b"new")
 
     assert path.read_text() == "new"
     assert path.stat().st_ino != inode
@@ -64,7 +64,7 @@ def test_a_link_to_the_file_stays_a_link(tmp_path) -> None:
     target, link = tmp_path / "real" / "nrt.json", tmp_path / "nrt.json"
     link.symlink_to(target)
 
-    sinks.write_file(link, b"new")
+    stores.write_file(link, b"new")
 
     assert link.is_symlink()
     assert target.read_text() == "new"
@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path,
     (tmp_path / "taken").mkdir()
 
     with pytest.raises(errors.RteError, match=r"cannot write .*: ") as caught:
-        sinks.write_file(tmp_path / place, b"new")
+        stores.write_file(tmp_path / place, b"new")
 
     assert "\n" not in str(caught.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["taken"]
@@ -89,7 +89,7 @@ def a_state(number: int) -> Observation:
 async def test_a_disk_that_was_full_has_the_last_state_once_there_is_room(tmp_path, monkeypatch):
     path, metrics, readiness = tmp_path / "nrt.json", AgentMetrics(), Readiness(published="not yet")
     publishing = Publishing(
-        sinks.LocalStore(SinkSetting(SinkKind.FILE, path), Output.JSON),
+        stores.LocalStore(SinkSetting(SinkKind.FILE, path), Output.JSON),
         Publisher(Timings(first_retry=0.01, last_retry=0.01)),
         metrics=metrics,
         readiness=readiness,
@@ -111,7 +111,7 @@ async def test_a_disk_that_was_full_has_the_last_state_once_there_is_room(tmp_pa
         name = "rte_noderesourcetopology_write_failures_total"
         return metrics.registry.get_sample_value(name, {"status": "0"}) or 0.0
 
-    monkeypatch.setattr(sinks.os, "fsync", write)
+    monkeypatch.setattr(stores.os, "fsync", write)
     task = asyncio.create_task(publishing.run())
     publishing.offer(a_state(1))
     await until(lambda: path.exists() and not readiness.reasons)
@@ -122,7 +122,7 @@ async def test_a_disk_that_was_full_has_the_last_state_once_there_is_room(tmp_pa
     full.clear()
     await until(lambda: not readiness.reasons)
     assert json.loads(path.read_text())["zones"] == [{"name": "2"}]
-    assert path.read_bytes() == sinks.render(a_state(2).object, Output.JSON)
+    assert path.read_bytes() == stores.render(a_state(2).object, Output.JSON)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -74,11 +74,11 @@ def rights() -> set[tuple[str, str, str]]:
 
 def test_the_rights_are_exactly_those_that_the_code_uses():
     used = {
-        # kubestore: get, create and update; follow: list and watch
+        # stores: get, create and update; follow: list and watch
         *((NRTS.group, NRTS.plural, verb) for verb in ("get", "create", "update", "list", "watch")),
         (NODES.group, NODES.plural, "get"),  # daemon._get_node
         (NODES.group, f"{NODES.plural}/configz", "get"),  # kube.node.read_configz
-        *((PODS.group, PODS.plural, verb) for verb in ("list", "watch")),  # pods.follow_pods
+        *((PODS.group, PODS.plural, verb) for verb in ("list", "watch")),  # follow.follow_pods
         *((LEASES.group, LEASES.plural, verb) for verb in ("create", "patch")),  # kube.lease
     }
     assert rights() == used
