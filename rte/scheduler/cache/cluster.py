@@ -21,7 +21,7 @@ from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.shape import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rte.k8s.selectors import NodeTerm
     from rte.placement.dra.objects import DeviceClass
@@ -412,13 +412,16 @@ class Cluster:
         if name:
             self._lift(uid, name)
 
-    def nominate(self, promise: node.Promise) -> None:
-        """Pods wait for room on nodes, which others must leave to them."""
-        for uid, name in promise.places.items():
+    def nominate(self, promise: node.Promise, uids: Iterable[str] | None = None) -> None:
+        """Pods wait for room on nodes, which others must leave to them.
+
+        ``uids``: of these pods of the promise, None: of all; who has a node by now waits no more.
+        """
+        for uid in promise.places if uids is None else uids:
             self.unnominate(uid)
             pod = self.pods.get(uid)
-            if pod is not None:
-                entry = self.entry(name)
+            if pod is not None and not pod.node and uid not in self.assumed:
+                entry = self.entry(promise.places[uid])
                 entry.nominated[uid] = pod, promise
                 self.promises[uid] = promise
                 self.touch(entry)

@@ -99,7 +99,7 @@ class PromiseKind(Enum):
     EXTERNAL = auto()  #: somebody else (``rte defrag --apply``; KEP-5278)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Promise:
     """Room that nodes keep for pods that wait: for one pod, or for a gang.
 

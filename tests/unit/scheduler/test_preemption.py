@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.k8s.selectors import parse_selector
-from rte.scheduler.framework.node import PromiseKind
+from rte.scheduler.framework.node import Promise, PromiseKind
 from rte.scheduler.framework.objects import DisruptionBudget
 from rte.scheduler.loop import promises
 from rte.scheduler.loop.messages import Post
@@ -207,6 +207,18 @@ def test_who_waits_for_victims_on_their_way_out_evicts_no_more() -> None:
     assert not preemption.may_preempt(
         world.pod(priority=10, preemptionPolicy="Never"), world.cluster, ""
     )
+
+
+def test_a_promise_to_several_keeps_no_room_for_those_that_have_a_node_by_now() -> None:
+    world = World()
+    world.node("n", state(machine(zones=1)))
+    placed, waits = world.pod(cpu="2"), world.pod(cpu="2")
+    assert world.place(placed) == "n"
+    places = {placed.uid: "n", waits.uid: "n"}
+    world.cluster.nominate(Promise(places=places))
+    assert world.cluster.nominations == {waits.uid: "n"}
+    world.cluster.unnominate(waits.uid)
+    assert not world.cluster.nodes["n"].nominated
 
 
 def test_the_place_made_for_a_pod_is_not_taken_by_others() -> None:

@@ -328,16 +328,15 @@ class Gangs:
         """Meanwhile what was promised to pods of the unit does not stand in their own way."""
         cluster = self._cluster
         promised = [
-            cluster.promises[uid]
+            (uid, cluster.promises[uid])
             for unit in units.unit_of(cluster, key)
             for uid in cluster.gangs.pods.get(unit, ())
             if uid in cluster.promises
         ]
         with cluster.what_if() as undo:
-            for promise in dict.fromkeys(promised):
-                undo.callback(cluster.nominate, promise)
-                for uid in promise.places:
-                    cluster.unnominate(uid)
+            for uid, promise in promised:
+                undo.callback(cluster.nominate, promise, (uid,))
+                cluster.unnominate(uid)
             yield
 
     def helps(self, event: ClusterEvent, pod: PodView) -> Help:

@@ -392,7 +392,10 @@ class MakingRoom:
             told = pod.uid in self._cluster.promises
             if entry is None or group is None or not group.sleeping or told:
                 continue
-            self._reserve(record, entry, now)
+            until = now + promises.PATIENCE * self._reserve_after
+            missing = promises.missing(pod, entry, self._cycle)
+            kind = PromiseKind.RESERVATION
+            self._promise(record, entry.name, until, kind=kind, missing=missing)
             record.drained = 0
             text = f"node {entry.name} is kept for {pod.key}, which has waited long"
             effects += [
@@ -416,20 +419,15 @@ class MakingRoom:
                 found.append(head)
         return sorted(found, key=lambda record: (record.turns, record.order))
 
-    def _reserve(self, record: Waiting, entry: NodeEntry, now: float) -> None:
-        until = now + promises.PATIENCE * self._reserve_after
-        missing = promises.missing(record.pod, entry, self._cycle)
-        kind = PromiseKind.RESERVATION
-        self._promise(record, entry.name, until, kind=kind, missing=missing)
-
     def _review_reservation(
         self, record: Waiting, promise: Promise, entry: NodeEntry, now: float
     ) -> list[Effect]:
         if not promises.is_possible(self._cycle, record.pod, entry):
             return self._lapse(record, now)
-        if promises.missing(record.pod, entry, self._cycle) < promise.missing:
-            self._reserve(record, entry, now)
-            return []
+        missing = promises.missing(record.pod, entry, self._cycle)
+        if missing < promise.missing:
+            promise.missing = missing
+            promise.until = now + promises.PATIENCE * self._reserve_after
         return self._lapse(record, now) if now >= promise.until else []
 
     def _lapse(self, record: Waiting, now: float) -> list[Effect]:
