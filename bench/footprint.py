@@ -5,6 +5,11 @@ of its own. For every subject one JSON line: seconds from its start to the first
 memory after the start and after the changes (MiB), CPU milliseconds per change. The ratio is to the
 first subject's memory after the start.
 
+``--modules`` tells instead what of our own agent costs what: a JSON line for each of its libraries,
+in the order in which it loads them (MiB resident, and modules), and one for what is left once the
+code is let go that only the start has needed. As in the image only with byte code at hand
+(``PYTHONPYCACHEPREFIX``, second run).
+
 A subject is a command, ``--subject NAME=COMMAND``, with ``{node}``, ``{kubeconfig}``, ``{state}``
 (the kubelet's directory), ``{socket}``, ``{config}``, ``{sysfs}`` and ``{procfs}`` filled in.
 """
@@ -15,6 +20,7 @@ import argparse
 import asyncio
 import json
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,14 +45,56 @@ OURS = (
 )
 
 
+#: What the agent is made of, in the order in which it is loaded.
+PARTS = (
+    "asyncio",
+    "orjson msgspec",
+    "tenacity",
+    "aiohttp",
+    "aiohttp.web",
+    "prometheus_client",
+    "grpc.aio",
+    "google.protobuf.message",
+    "rte.kubelet.podresources",
+    "rte.agent.settings",
+    "rte.agent.daemon",
+)
+_LOAD = """
+import json, sys
+from rte.agent import memory
+
+def mib():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * 4096 / 2**20
+
+def tell(part, before, modules):
+    told = {"part": part, "mib": round(mib() - before, 2), "modules": len(sys.modules) - modules}
+    print(json.dumps(told), flush=True)
+
+memory.begin()
+tell("python", 0.0, 0)
+for part in sys.argv[1:]:
+    before, modules = mib(), len(sys.modules)
+    for name in part.split():
+        memory.import_http_client() if name == "aiohttp" else __import__(name)
+    tell(part, before, modules)
+memory.let_go_of_code()
+tell("all, once started", 0.0, 0)
+"""
+
+
 def main() -> None:
     """Measure every subject."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--modules", action="store_true")
     parser.add_argument("--subject", action="append", default=[])
     parser.add_argument("--changes", type=int, default=10000)
     parser.add_argument("--machine", default="64-2s", help="name of a machine of fixtures/sysfs")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds after the first publish")
     args = parser.parse_args()
+    if args.modules:
+        subprocess.run([sys.executable, "-c", _LOAD, *PARTS], check=True)
+        return
     baseline = 0.0
     for text in args.subject or [OURS]:
         name, _, template = text.partition("=")

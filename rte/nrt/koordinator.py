@@ -76,6 +76,7 @@ def encode(reading: NodeReading) -> dict[str, str]:
     for pod in reading.koordlet.pods.values():
         taken |= pod.cpus
         best_effort |= pod.cpus if pod.qos == "LSE" else 0
+    pools = {mask: _shared_pools(topology.cpus, mask, away) for mask in {taken, best_effort}}
     documents = {
         CPU_TOPOLOGY: {
             "detail": [
@@ -83,8 +84,8 @@ def encode(reading: NodeReading) -> dict[str, str]:
                 for cpu in topology.cpus
             ]
         },
-        CPU_SHARED_POOLS: _shared_pools(topology.cpus, taken, away),
-        BE_CPU_SHARED_POOLS: _shared_pools(topology.cpus, best_effort, away),
+        CPU_SHARED_POOLS: pools[taken],
+        BE_CPU_SHARED_POOLS: pools[best_effort],
         POD_CPU_ALLOCS: _pod_cpu_allocs(reading, held),
         CPU_MANAGER_POLICY: _cpu_manager_policy(reading.state),
         RESERVATION: msgspec.to_builtins(reservation),
