@@ -216,6 +216,8 @@ class Intake:
         self._reports[name] = version
         report = node.read_report(shown.obj, known.report if known else None)
         self._cluster.set_report(name, report, shown.now)
+        if name not in self._leases:  # an exporter without a Lease is trusted as it is
+            self._cluster.set_alive(name, alive=None)
         shown.taken.report = name
         if report.broken or report.problem:
             raise errors.ParseError("NodeResourceTopology", name, report.broken or report.problem)
@@ -392,9 +394,9 @@ class Intake:
         self._cluster.set_alive(name, alive=now - self._leases[name][1] < AGENT_DEAD_S)
 
     def _forget_lease(self, missing: _Missing) -> None:
-        # An exporter without a Lease is trusted as it is.
-        self._leases.pop(missing.key, None)
-        self._cluster.set_alive(missing.key, alive=None)
+        # Somebody deleted it: an agent that lives makes it anew soon, or publishes again.
+        if self._leases.pop(missing.key, None) is not None:
+            self._cluster.set_alive(missing.key, alive=False)
 
 
 class _Key(Enum):

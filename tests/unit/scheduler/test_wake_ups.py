@@ -290,6 +290,17 @@ def test_of_the_nodes_that_have_changed_those_without_room_are_passed_over(count
     )
 
 
+def test_who_deletes_the_lease_of_a_dead_agent_does_not_make_it_trusted() -> None:
+    desk = Desk()
+    desk.node("n", state(machine(cpus=4)))
+    lease = {"holderIdentity": "agent", "renewTime": "2026-01-01T00:00:00Z"}
+    desk.handle(messages.Seen("leases", {"metadata": {"name": "n"}, "spec": lease}))
+    desk.handle(messages.Gone("leases", "n"))
+    assert "not alive" in desk.machine.cluster.nodes["n"].distrust()
+    desk.report("n")
+    assert not desk.machine.cluster.nodes["n"].distrust()
+
+
 def test_a_node_whose_managers_give_nothing_out_wakes_pods_though_its_agent_is_dead() -> None:
     desk = Desk()
     desk.node("static", state(machine(cpus=4)))
