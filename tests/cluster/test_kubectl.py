@@ -180,6 +180,7 @@ get ds
 get ds every -o yaml
 describe ds every
 apply --server-side -f {dir}/daemons.yaml
+get ds every -o jsonpath={.metadata.annotations}
 rollout status ds every --timeout=1s
 apply -f {dir}/numbered.yaml
 get statefulsets

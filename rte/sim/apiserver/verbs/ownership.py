@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import orjson
+
 from rte import errors
 from rte.reader import jsontext
 from rte.sim.apiserver import status
@@ -96,7 +98,22 @@ def apply(
         own = _last_applied(kind, live) if writer.name == _KUBECTL else frozenset()
         _refuse_conflicts(entries, difference.changed - own, writer)
     out = _taken(entries, difference.changed, writer)
+    notes = merged["metadata"].get("annotations") or {}
+    if writer.name == _KUBECTL and not writer.subresource and _LAST_APPLIED in notes:
+        notes[_LAST_APPLIED] = _as_applied(config)
     return merged, _with(out, entries, writer, kind, mine, now)
+
+
+def _as_applied(config: Obj) -> str:
+    """What ``kubectl apply`` from its own side would note of an applied object: it may go on there
+    (apimachinery ``managedfields/internal/lastappliedupdater.go``).
+    """
+    metadata = {**config["metadata"]}
+    if _LAST_APPLIED in (metadata.get("annotations") or {}):
+        metadata["annotations"] = {**metadata["annotations"]}
+        del metadata["annotations"][_LAST_APPLIED]
+    told = {**config, "metadata": metadata}
+    return orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode() + "\n"
 
 
 def _last_applied(kind: ServedResource, live: Obj) -> Paths:

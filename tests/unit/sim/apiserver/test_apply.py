@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,16 @@ def test_items_of_lists_have_owners_of_their_own(api: API) -> None:
     assert main["env"] == [{"name": "A", "value": "1"}]
     assert log["image"] == "log:1"
     assert "labels" not in after["metadata"]
+
+
+def test_kubectl_apply_may_go_on_from_its_own_side(api: API) -> None:
+    """What was applied here becomes what was applied last, where that is noted at all."""
+    key = "kubectl.kubernetes.io/last-applied-configuration"
+    body = {**CONFIG, "metadata": {"name": "c", "annotations": {key: "{}"}}}
+    api.create("configmaps", body, "default")
+    noted = apply(api, CONFIG)["metadata"]["annotations"][key]
+    assert orjson.loads(noted) == CONFIG
+    assert key not in (apply(api, DEPLOYMENT)["metadata"].get("annotations") or {})
 
 
 def test_fields_that_do_not_exist_are_refused_by_name(api: API) -> None:
