@@ -191,20 +191,20 @@ class Profile:
         rows: Rows | slice = slice(None),
         *,
         about_room: bool = False,
-    ) -> list[tuple[NodeFilter, RowRefusal]]:
+    ) -> Iterator[tuple[NodeFilter, RowRefusal]]:
         """Rules and whom of these rows they refuse for certain, in the order in which they are
         asked; ``about_room``: only those that refuse for want of room.
         """
-        found = [] if about_room else self._ruled_out_by_object(shape, amounts)
+        if not about_room:
+            yield from self._ruled_out_by_object(shape, amounts)
         told = True
         for plugin in self._asked(self._by_state, shape):
             if about_room and not plugin.about_room:
                 continue
             for refusal in plugin.rules_out(shape, amounts, rows):
                 # One that was asked before may have another reason.
-                found.append((plugin, refusal if told else refusal._replace(reason="")))
+                yield plugin, refusal if told else refusal._replace(reason="")
             told = told and (plugin not in self._partly_told or plugin.is_told(shape))
-        return found
 
     def _ruled_out_by_object(
         self, shape: Shape, amounts: NodeAmounts
@@ -219,7 +219,7 @@ class Profile:
         self._masks[shape.key] = known
         if len(self._masks) > _MOST_REMEMBERED:
             self._masks.popitem(last=False)
-        return list(known[1])
+        return known[1]
 
     def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column:
         """The order in which these rows are asked, the smaller the sooner."""
