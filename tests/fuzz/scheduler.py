@@ -91,13 +91,16 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
                 cpu = _play(desk, *subject)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
             return [Finding(seed, case, repr(error), subject)]
-        if cpu > CPU_S:
-            # Once more with what was there, so that neither a collection nor a first time counts.
+        for _ in range(3):
+            if cpu <= CPU_S:
+                break
+            # Once more with what was there: neither a collection nor a first time counts, nor what
+            # others do on the same processor.
             again = cluster()
             for each in played[:-1]:
                 _play(again, *each)
             gc.collect()
-            cpu = _play(again, *subject)
+            cpu = min(cpu, _play(again, *subject))
         faults = _faults(desk, said)
         for what in (
             faults[0] if faults else "",
