@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rte.agent.observer.messages import Tick as Tick  # noqa: PLC0414 - an event of both
 from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
@@ -79,11 +80,6 @@ class Renewed:
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """The process ends: nothing is under way any more, and what is missing is tried once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A deadline is due."""
 
 
 Event: TypeAlias = (
