@@ -177,9 +177,9 @@ class Scheduler:
                 metrics=self.metrics,
             )
         timeout_s, slots = settings.bind_timeout, asyncio.Semaphore(WIDTH)
-        self._binder = Binder(client, left_s=self._left_s, timeout_s=timeout_s, slots=slots)
+        self._binder = Binder(client, left_s=self.leader.left_s, timeout_s=timeout_s, slots=slots)
         self._writer = RequiredWriter(
-            client, left_s=self._left_s, timeout_s=timeout_s, clock=clock, slots=slots
+            client, left_s=self.leader.left_s, timeout_s=timeout_s, clock=clock, slots=slots
         )
         self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 
@@ -464,9 +464,6 @@ class Scheduler:
             else:
                 self.feed(messages.Reread(name))
                 return
-
-    def _left_s(self) -> float:
-        return self.leader.left_s()
 
     def _may_evict(self, uid: str) -> bool:
         pod = self.cluster.pods.get(uid)
