@@ -13,10 +13,11 @@ from rte import errors
 from rte.cli import evictions, inputs, live, machines
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
-from rte.library import files, manifests
+from rte.library import manifests
 from rte.model.words import counted
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
+from rte.reader import files
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
 from rte.scheduler.loop.room import moves

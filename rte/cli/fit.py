@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.cli import inputs, live, machines
-from rte.library import files, manifests
+from rte.library import manifests
 from rte.model.words import counted
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
 from rte.placement.joint.wording import missing_words
+from rte.reader import files
 from rte.scheduler.front.fit import copies_document, gang_document
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.ground import member_of, problem_of, snapshot

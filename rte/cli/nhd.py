@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.library.files import read_text
 from rte.placement.groups import explain
 from rte.placement.groups.allocation import devices_of
 from rte.placement.groups.nhd import labels, replay, triad, triadset
@@ -18,6 +17,7 @@ from rte.placement.groups.place import place
 from rte.placement.groups.request import ANNOTATION
 from rte.placement.groups.search.supply import GroupSupply
 from rte.reader import jsontext
+from rte.reader.files import read_text
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ def _triad(file: Path, *, fields: bool) -> int:
 
 
 def _objects(files: list[Path], *kinds: str) -> list[JsonObject]:
-    from rte.library.files import load_objects  # here: it brings the scheduler with it
+    from rte.reader.files import load_objects  # here: it brings the scheduler with it
 
     return [found for found in load_objects(files) if found["kind"] in kinds]
 

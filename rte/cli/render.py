@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import errors, extensions
-from rte.library.files import read_text
 from rte.placement.groups.allocation import parse_record
 from rte.placement.groups.delivery.template import render
 from rte.reader import jsontext
+from rte.reader.files import read_text
 
 if TYPE_CHECKING:
     import argparse

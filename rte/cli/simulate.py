@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.cli import inputs, machines
-from rte.library import files, manifests
+from rte.library import manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
 from rte.model.words import counted
+from rte.reader import files
 from rte.sim import offline
 from rte.view import page, still
 

@@ -42,17 +42,20 @@ def find_command_line(procfs_root: Path, root_dir: Path) -> tuple[str, ...] | No
     """
     import psutil  # here: 5 MiB that an agent does without where the API server tells
 
-    psutil.PROCFS_PATH = str(procfs_root)
-    for pid in sorted(int(folder.name) for folder in procfs_root.glob("[0-9]*")):
-        try:
-            process = psutil.Process(pid)
-            flags = tuple(process.cmdline()[1:]) if process.name() == "kubelet" else ()
-        except psutil.Error:  # it has ended, or is not ours to read
-            continue
-        given = dict(pairs(flags, frozenset({"root-dir"})))
-        if flags and Path(given.get("root-dir") or DEFAULT_ROOT_DIR) == root_dir:
-            return flags
-    return None
+    usual, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(procfs_root)  # one for the whole process
+    try:
+        for pid in sorted(int(folder.name) for folder in procfs_root.glob("[0-9]*")):
+            try:
+                process = psutil.Process(pid)
+                flags = tuple(process.cmdline()[1:]) if process.name() == "kubelet" else ()
+            except psutil.Error:  # it has ended, or is not ours to read
+                continue
+            given = dict(pairs(flags, frozenset({"root-dir"})))
+            if flags and Path(given.get("root-dir") or DEFAULT_ROOT_DIR) == root_dir:
+                return flags
+        return None
+    finally:
+        psutil.PROCFS_PATH = usual
 
 
 def pairs(flags: Sequence[str], wanted: frozenset[str] = _FLAGS) -> Iterator[tuple[str, str]]:

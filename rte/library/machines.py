@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from rte import accounting, errors, nrt
 from rte.kubelet import recorded
-from rte.library import files
 from rte.library.cpusets import CPUSet
 from rte.model.node import NodeReading, PodRef
 from rte.model.quantity import hugepage_resource
 from rte.model.words import MACHINE
 from rte.nrt import koordinator
+from rte.reader import files
 from rte.sim import machines as shapes
 from rte.sysfs import read_machine
 from rte.view import drawing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import workload
-from rte.library import files
+from rte.reader import files
 from rte.reader.json import as_object
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods

@@ -38,7 +38,7 @@ def test_the_demos_page_shows_its_pods(open_page, picture) -> None:
             assert page.inner_text("#remark").startswith("Plain Kubernetes, with ")
             picture(page, "demo")
             page.click("#decisions summary")
-            assert re.search(r"default/\S+ → node-\w, zone \d", page.inner_text("#decisions"))
+            assert re.search(r"demo/\S+ → node-\w, zone \d", page.inner_text("#decisions"))
             page.close()
         finally:
             process.send_signal(signal.SIGINT)

@@ -128,6 +128,25 @@ def test_a_command_without_its_libraries_says_in_one_line_what_to_install() -> N
     assert told == "0\n" * len(whole)
 
 
+@pytest.mark.parametrize("command", ["run", "nri", "render", "topology", "snapshot", "import"])
+def test_what_runs_in_the_agents_image_needs_no_simulation_and_none_of_its_libraries(
+    command: str,
+) -> None:
+    """The image holds no ``rte/sim`` and what requirements-agent.txt names alone."""
+    shown = elsewhere(
+        f"""
+class NotInTheImage:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("rte.sim") or name.partition(".")[0] in ("numpy", "kubernetes", "celpy"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, NotInTheImage())
+from rte import cli
+print(cli.main([{command!r}, "--help"]))
+"""
+    )
+    assert "usage: rte" in shown
+
+
 def test_the_extra_for_people_has_all_that_others_have() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, modules in EXTRAS.items():

@@ -16,10 +16,11 @@ from rte.cli.explain import alignment, replays, restarts
 from rte.cli.fit import add_sources, read_sources
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.library import files, manifests
+from rte.library import manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
 from rte.model.words import counted
+from rte.reader import files
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.plugins.registry import RuleOptions
