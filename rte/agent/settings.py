@@ -112,7 +112,7 @@ def parse_nic_speed(value: str) -> tuple[str, int]:
 
 #: Commands that read a node, and those that read a cluster.
 _READERS = ("run", "topology", "snapshot")
-_CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "view")
+_CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "snapshot", "view")
 
 
 @dataclass(frozen=True, kw_only=True)

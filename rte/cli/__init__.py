@@ -72,8 +72,9 @@ COMMANDS = {
         "rte nri --node-name worker-1",
     ),
     "snapshot": Command(
-        "capture this node's sysfs, procfs and kubelet files as a fixture",
+        "capture this node's files as a fixture, or a cluster's objects (--cluster)",
         "rte snapshot node.tar.gz",
+        extra="demo",
     ),
     "completion": Command(
         "write a script that completes commands and flags, for bash, zsh or fish",

@@ -72,11 +72,21 @@ def add_sources(parser: argparse.ArgumentParser, command: str) -> None:
 
 def read_sources(args: argparse.Namespace, *, images: bool = False) -> tuple[Cluster, list[str]]:
     """The cluster that the arguments name, and one line for each object that is malformed."""
-    wanted = machines.read(args)
+    return build_sources(args, read_items(args), images=images)
+
+
+def read_items(args: argparse.Namespace) -> list[JsonObject]:
+    """The objects that the arguments name; none for machines alone."""
     if args.sources:
-        items = files.load_objects(args.sources)
-    else:
-        items = [] if wanted else asyncio.run(live.read_cluster(args))
+        return files.load_objects(args.sources)
+    return [] if args.machine else asyncio.run(live.read_cluster(args))
+
+
+def build_sources(
+    args: argparse.Namespace, items: list[JsonObject], *, images: bool = False
+) -> tuple[Cluster, list[str]]:
+    """The cluster of these objects and the machines that the arguments name."""
+    wanted = machines.read(args)
     cluster, problems = inputs.build_cluster(items, time.monotonic(), images=images)
     for each in wanted:
         each.add_to(cluster)

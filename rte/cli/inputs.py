@@ -55,11 +55,11 @@ def build_cluster(
     cluster = Cluster(images=images)
     intake = Intake(cluster)
     problems: list[str] = []
-    known = [(name, item) for item in items if (name := _collection_of(item))]
+    known = [(name, item) for item in items if (name := collection_of(item))]
     order = {name: place for place, name in enumerate(KINDS)}
     for name, item in sorted(known, key=lambda each: order[each[0]]):
         try:
-            wrong = intake.seen(name, _named(item, name), now).malformed[1]
+            wrong = intake.seen(name, named(item, name), now).malformed[1]
         except (AttributeError, KeyError, TypeError) as error:
             wrong = str(error)
         if wrong:
@@ -68,12 +68,13 @@ def build_cluster(
     return cluster, problems
 
 
-def _collection_of(item: JsonObject) -> str:
+def collection_of(item: JsonObject) -> str:
+    """The collection of an object, empty where no decision follows from its kind."""
     kind, version = str(item.get("kind")), str(item.get("apiVersion"))
     return _BY_KIND.get(kind) or _BY_VERSION.get((version, kind), "")
 
 
-def _named(item: JsonObject, collection: str) -> JsonObject:
+def named(item: JsonObject, collection: str) -> JsonObject:
     """With what an API server gives each object to tell it by."""
     metadata = item.setdefault("metadata", {})
     if COLLECTIONS[collection].namespaced:
@@ -88,4 +89,4 @@ def _named(item: JsonObject, collection: str) -> JsonObject:
 
 def read_pod(cluster: Cluster, item: JsonObject) -> objects.PodView:
     """The view of a pod, from the API or from a manifest."""
-    return objects.read_pod(_named(item, "pods"), cluster.shapes)
+    return objects.read_pod(named(item, "pods"), cluster.shapes)

@@ -3,6 +3,8 @@
 The archive unpacks to ``sys/`` and ``proc/`` (for ``--sysfs-root`` and ``--procfs-root``),
 ``expected.json`` (the machine as read now) and, where a kubelet was asked, ``kubelet/``: its state
 files (for ``--kubelet-state-dir``), ``config.yaml`` and ``podresources.json``.
+
+With ``--cluster`` it holds a cluster's objects instead, as far as decisions follow from them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.model.words import counted
+from rte.reader import budget, files, yamltext
 from rte.sysfs import document, read_machine
 from rte.sysfs.capture import Captured, capture
 
@@ -41,17 +44,46 @@ _NOTE = (
     "the kubelet's settings that admission depends on; --redact numbers addresses, UUIDs and names"
 )
 
+_CLUSTER_NOTE = (
+    "no environment, command or secret is in it, but names, labels and images are; --redact "
+    "numbers namespaces and pods and leaves images out"
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument(
         "out",
         type=Path,
-        metavar="OUT.tar[.gz|.xz|.bz2]",
+        metavar="OUT.tar[.gz|.xz|.bz2|.zst]",
         help="archive to write, compressed as its name says; `-`: a plain one to standard output",
     )
     parser.add_argument(
-        "--redact", action="store_true", help="numbers instead of names and hardware ids"
+        "--cluster",
+        action="store_true",
+        help="the objects of a cluster that decisions follow from, for `--from` of explain, fit, "
+        "defrag and view, and `-f` of simulate (.tar, .tar.gz or .tar.zst)",
+    )
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="numbers instead of names and hardware ids (--cluster: of namespaces and pods)",
+    )
+    for flag, what in (("groups-policy", "rules of processing groups"), ("scores", "preferences")):
+        parser.add_argument(
+            f"--{flag}",
+            type=Path,
+            metavar="FILE",
+            help=f"with --cluster: {what}, as the scheduler's flag of that name; saved too",
+        )
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="with --cluster: objects of this file instead of a cluster",
     )
     config.add_arguments(parser, "snapshot")
 
@@ -65,7 +97,11 @@ def run(args: argparse.Namespace) -> int:
     """
     if str(args.out) == "-" and sys.stdout.isatty():
         raise errors.UsageError("an archive is nothing for a terminal: redirect it, or name a file")
-    compress = _compression(args.out)
+    compress = _compression(args.out, cluster=args.cluster)
+    if args.cluster:
+        return _save_cluster(args, compress)
+    if args.sources or args.groups_policy or args.scores:
+        raise errors.UsageError("--from, --groups-policy and --scores are for --cluster")
     agent = config.load("snapshot", vars(args), os.environ).agent
     machine = read_machine(agent.sysfs, agent.procfs)
     entries = capture(agent.sysfs, agent.procfs)
@@ -76,19 +112,48 @@ def run(args: argparse.Namespace) -> int:
     entries += _capture_kubelet(agent)
     if args.redact:
         entries = _redacted(entries)
-    archive = compress(_archive(sorted(entries, key=lambda entry: entry.path)))
-    if str(args.out) == "-":
-        sys.stdout.buffer.write(archive)
-        sys.stdout.buffer.flush()
-    else:
-        _write(args.out, archive)
+    _put(args.out, compress(_archive(sorted(entries, key=lambda entry: entry.path))))
     told = f"{args.out}: {len(entries)} entries, {counted(len(machine.cpus), 'CPU')}"
     print(told + ("" if args.redact else f"; {_NOTE}"), file=sys.stderr)
     return 0
 
 
-def _compression(out: Path) -> Callable[[bytes], bytes]:
+def _save_cluster(args: argparse.Namespace, compress: Callable[[bytes], bytes]) -> int:
+    from rte.cli import clusterfile, live  # here: an agent's image reads no cluster
+    from rte.scheduler.shell import policies
+
+    policies.load_policies(args.groups_policy)
+    policies.load_scoring(args.scores)
+    given = {"groupsPolicy": args.groups_policy, "scores": args.scores}
+    settings = {
+        key: yamltext.load(files.read_text(path), key, budget.FILE)
+        for key, path in given.items()
+        if path
+    }
+    items = files.load_objects(args.sources) or asyncio.run(live.read_cluster(args))
+    entries = clusterfile.capture(items, settings, redact=args.redact)
+    _put(args.out, compress(_archive(entries)))
+    told = f"{args.out}: {counted(len(items), 'object')}"
+    print(told + ("" if args.redact else f"; {_CLUSTER_NOTE}"), file=sys.stderr)
+    return 0
+
+
+def _put(out: Path, archive: bytes) -> None:
+    if str(out) == "-":
+        sys.stdout.buffer.write(archive)
+        sys.stdout.buffer.flush()
+    else:
+        _write(out, archive)
+
+
+def _compression(out: Path, *, cluster: bool) -> Callable[[bytes], bytes]:
     kind = out.name.rpartition(".")[2]
+    if cluster and kind == "zst":
+        import zstandard  # here: an agent's image does without
+
+        return zstandard.ZstdCompressor(level=10).compress
+    if cluster and kind in ("xz", "txz", "bz2"):
+        raise errors.UsageError(f"{out}: give a name that ends with .tar, .tar.gz or .tar.zst")
     if kind in ("zst", "lz4", "zip", "7z", "Z", "br"):
         raise errors.UsageError(f"{out}: give a name that ends with .tar, .tar.gz, .xz or .bz2")
     if kind in ("gz", "tgz"):

@@ -82,6 +82,8 @@ ANNOTATION = ReadBudget(size=1 << 18, items=1 << 16)
 BODY = ReadBudget(size=1 << 28, items=1 << 22)
 #: A file of the node.
 FILE = ReadBudget(size=1 << 26, items=1 << 21)
+#: A cluster in a file, decompressed: some 5,000 nodes with 100,000 pods. It may come from anybody.
+ARCHIVE = ReadBudget(size=1 << 30, items=1 << 26)
 #: What a user names on the command line, as ``kubectl get -A`` prints a whole cluster.
 OWN = ReadBudget(size=1 << 31, items=1 << 27)
 

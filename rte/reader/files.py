@@ -6,13 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.reader import budget, yamltext
+from rte.reader import archive, budget, yamltext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rte.reader.json import JsonObject
+    from rte.reader.json import JsonObject, JsonValue
 
 
 def read_text(file: Path) -> str:
@@ -22,28 +22,47 @@ def read_text(file: Path) -> str:
         errors.UsageError: it cannot be read.
     """
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return _read(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise errors.UsageError(f"cannot read {file}: {errors.why_unreadable(error)}") from error
+
+
+def _read(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def load_objects(files: Sequence[Path]) -> list[JsonObject]:
     """All objects of the files, lists unfolded; ``-`` is standard input.
 
+    A file is YAML, JSON, or an archive of ``rte snapshot --cluster``.
+
     Raises:
-        errors.UsageError: a file cannot be read, or is not YAML of Kubernetes objects.
+        errors.UsageError: a file cannot be read, or does not hold Kubernetes objects.
     """
     out: list[JsonObject] = []
     for file in files:
-        text = read_text(file)
         try:
-            documents = yamltext.load_all(text, "manifest", budget.OWN)
-        except errors.MalformedError as error:
-            why = error.why.removeprefix("not YAML: ")
-            raise errors.UsageError(f"{file} is not YAML: {why}") from error
-        for document in documents:
+            content = _read(file)
+        except OSError as error:
+            raise errors.UsageError(
+                f"cannot read {file}: {errors.why_unreadable(error)}"
+            ) from error
+        for document in _documents(content, file):
             out.extend(_unfold(document, file))
     return out
+
+
+def _documents(content: bytes, file: Path) -> Sequence[JsonValue]:
+    try:
+        if archive.is_archive(content):
+            return list(archive.objects(content))
+        return yamltext.load_all(content.decode(), "manifest", budget.OWN)
+    except UnicodeDecodeError as error:
+        raise errors.UsageError(f"cannot read {file}: {errors.why_unreadable(error)}") from error
+    except errors.MalformedError as error:
+        why = error.why.removeprefix("not YAML: ")
+        kind = "an archive of rte snapshot --cluster" if archive.is_archive(content) else "YAML"
+        raise errors.UsageError(f"{file} is not {kind}: {why}") from error
 
 
 def _unfold(document: object, file: Path) -> Iterator[JsonObject]:

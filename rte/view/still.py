@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rte.reader.json import JsonObject
 
 
-class _Known:
+class Still:
+    """A cluster that does not change any more, as a source of the page reads it."""
+
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.cycle = Cycle(cluster)
@@ -27,7 +29,7 @@ class _Known:
 
 def picture(cluster: Cluster) -> JsonObject:
     """Everything that the page shows of a cluster that does not change any more."""
-    source = ViewSource(_Known(cluster), clock=time.time)
+    source = ViewSource(Still(cluster), clock=time.time)
     source.look()
     return {**source.snapshot(), "live": False}
 

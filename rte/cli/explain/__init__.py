@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rte import config, errors
-from rte.cli import grouping, inputs, live
+from rte.cli import clusterfile, grouping, inputs, live
 from rte.cli.explain import alignment, replays, restarts
-from rte.cli.fit import add_sources, read_sources
+from rte.cli.fit import add_sources, build_sources, read_items, read_sources
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.library import manifests
@@ -109,9 +109,13 @@ def run(args: argparse.Namespace) -> int:
     manifest = manifests.read(args.file) if args.file else []
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
-    policies, scoring = load_policies(args.groups_policy), load_scoring(args.scores)
-    options = RuleOptions(policies=policies, scoring=scoring)
-    cluster, problems = read_sources(args, images=options.reads_images)
+    items = read_items(args)
+    saved = clusterfile.saved_settings(items)
+    options = RuleOptions(
+        policies=load_policies(args.groups_policy, saved.get("groupsPolicy")),
+        scoring=load_scoring(args.scores, saved=saved.get("scores")),
+    )
+    cluster, problems = build_sources(args, items, images=options.reads_images)
     return _show(_explain(cluster, args, manifest, options), problems, args)
 
 

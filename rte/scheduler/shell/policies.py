@@ -22,26 +22,29 @@ T = TypeVar("T")
 MAX_WEIGHT = 100
 
 
-def load_policies(path: Path | None) -> Policies:
-    """The rules of processing groups; the defaults where no file is given.
+def load_policies(path: Path | None, saved: object = None) -> Policies:
+    """The rules of processing groups; without a file the saved ones, else the defaults.
 
     Raises:
         errors.UsageError: the file cannot be read, or has a fault.
     """
-    return _load("--groups-policy", path, read_policies) if path else Policies()
+    return _load("--groups-policy", path, saved, read_policies) or Policies()
 
 
-def load_scoring(path: Path | None, names: Collection[str] = ()) -> dict[str, Scoring]:
+def load_scoring(
+    path: Path | None, names: Collection[str] = (), saved: object = None
+) -> dict[str, Scoring]:
     """``spec.schedulerName`` -> what its pods prefer; none where no file is given.
 
     Args:
         path: of the file.
         names: profiles that there are; none: any.
+        saved: what such a file said when a cluster was saved, for want of one.
 
     Raises:
         errors.UsageError: the file cannot be read, or has a fault.
     """
-    return _load("--scores", path, lambda it: read_scoring(it, names)) if path else {}
+    return _load("--scores", path, saved, lambda it: read_scoring(it, names)) or {}
 
 
 def read_scoring(document: Any, names: Collection[str] = ()) -> dict[str, Scoring]:
@@ -80,8 +83,10 @@ class _ScoreSetting(DocumentValue):
         return Scoring(strategy=strategy, weights=weights)
 
 
-def _load(flag: str, path: Path, read: Callable[[Any], T]) -> T:
+def _load(flag: str, path: Path | None, saved: object, read: Callable[[Any], T]) -> T | None:
     try:
+        if path is None:
+            return None if saved is None else read(saved)
         return read(yamltext.load(path.read_bytes(), "rules", budget.FILE))
     except (OSError, errors.MalformedError, RequestError) as error:
-        raise errors.UsageError(f"{flag} {path}: {error}") from error
+        raise errors.UsageError(f"{flag} {path or 'of the archive'}: {error}") from error
