@@ -74,7 +74,6 @@ COMMANDS = {
     "snapshot": Command(
         "capture this node's files as a fixture, or a cluster's objects (--cluster)",
         "rte snapshot node.tar.gz",
-        extra="demo",
     ),
     "completion": Command(
         "write a script that completes commands and flags, for bash, zsh or fish",

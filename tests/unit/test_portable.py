@@ -89,7 +89,7 @@ def test_the_wheel_is_for_every_system() -> None:
 
 
 #: Modules of the libraries that an extra brings.
-EXTRAS = {"scheduler": {"numpy", "cel_expr_python"}, "demo": {"rich", "shtab"}}
+EXTRAS = {"scheduler": {"numpy", "cel_expr_python", "zstandard"}, "demo": {"rich", "shtab"}}
 
 #: Runs commands in turn, without the libraries of any extra.
 BARE = """
