@@ -37,7 +37,10 @@ _UNASKED = {"cpu": 100, "memory": 200 << 20}
 def scored(pod: Pod, running: Running | None = None) -> dict[str, int]:
     """Milli-CPU and bytes of memory that scores count, where containers ask for none as well."""
     boxes = tuple(
-        replace(box, requests=ResourceList({**_UNASKED, **box.requests})) for box in pod.containers
+        box
+        if box.requests.keys() >= _UNASKED.keys()
+        else replace(box, requests=ResourceList({**_UNASKED, **box.requests}))
+        for box in pod.containers
     )
     found = totals(replace(pod, containers=boxes), running)
     return {name: found.get(name, 0) for name in _UNASKED}

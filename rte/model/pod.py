@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from rte.model.quantity import ResourceList
 
+#: A pod of more containers is not looked at: each costs its share of every prediction.
+MOST_CONTAINERS = 1000
+
 
 class QOS(StrEnum):
     """Quality-of-service class, spelt as in ``status.qosClass``."""

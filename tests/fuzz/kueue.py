@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from typing import Any
@@ -37,15 +38,19 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
         subject = _draw(rng, quota, case)
         with memory.bounded():
             cpu = _play(quota, *subject)
-        most = CPU_S * max(1, _pods(subject[2]) / 10)
-        if cpu > most:  # once more, so that neither a collection nor a first time counts
+        for _ in range(3):
+            if cpu <= CPU_S:
+                break
+            # Once more, so that neither a collection nor a first time counts, nor what others do
+            # on the same processor.
+            gc.collect()
             cpu = min(cpu, _play(quota, *subject))
         faults = [
             each.text
             for each in quota.effects
             if isinstance(each, Said) and (each.error is not None or each.level == "error")
         ]
-        if cpu > most:
+        if cpu > CPU_S:
             faults.append(f"{cpu * 1000:.0f} ms of CPU")
         if faults:
             return [Finding(seed, case, faults[0], subject)]
@@ -55,14 +60,6 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
     if quota.state(key)["state"] != "Ready":
         return [Finding(seed, first, "an ordinary Workload is not judged", quota.state(key))]
     return []
-
-
-def _pods(workload: dict[str, Any]) -> int:
-    """How many pods a Workload stands for; ten of them may cost what one object may."""
-    spec = workload.get("spec")
-    sets = spec.get("podSets") if isinstance(spec, dict) else None
-    counts = [each.get("count") for each in sets or () if isinstance(each, dict)]
-    return sum(count for count in counts if isinstance(count, int) and 0 < count <= 100)
 
 
 def _play(quota: Quota, collection: str, key: str, obj: dict[str, Any]) -> float:

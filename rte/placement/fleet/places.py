@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rte.placement.fleet.screen import Screening
-from rte.placement.kubelet.admission import admit
+from rte.placement.kubelet.admission import admit, shape_key
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
@@ -104,28 +104,6 @@ class Finder:
             place = AdmittingPlace(name, admission, self.score(pod, state, admission.state))
         answers.by_node[name] = state, place
         return place
-
-
-def shape_key(pod: Pod) -> Hashable:
-    """What the kubelet's answer depends on: all of a pod but its identity."""
-    return (
-        pod.qos,
-        tuple(
-            (
-                container.name,
-                container.kind,
-                _items(container.requests),
-                _items(container.limits),
-            )
-            for container in pod.containers
-        ),
-        None if pod.pod_requests is None else _items(pod.pod_requests),
-        None if pod.pod_limits is None else _items(pod.pod_limits),
-    )
-
-
-def _items(amounts: Mapping[str, int]) -> frozenset[tuple[str, int]]:
-    return frozenset(amounts.items())
 
 
 def find_places(

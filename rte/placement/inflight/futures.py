@@ -28,6 +28,7 @@ from rte.placement.kubelet.admission import (
     admit,
     possible_states,
     settle,
+    shape_key,
     start_containers,
     takes_devices_at_start,
 )
@@ -165,7 +166,8 @@ def fit_together(
     zonewise = len(pods) <= MOST_TOGETHER and _is_zonewise(state)
     if zonewise and _fit_by_room(state, pods):
         return True
-    if not all(admit(state, pod).admitted for pod in pods):
+    kinds = {shape_key(pod): pod for pod in pods}
+    if not all(admit(state, pod).admitted for pod in kinds.values()):
         return False
     if find_zones(state, pods, state.holdings, in_order=not fuller) or (
         not fuller and admits_whatever_ends(state, pods)

@@ -10,12 +10,11 @@ from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.explain import explain
 from rte.placement.fleet.copies import UNKNOWN, count_by_totals, count_copies
-from rte.placement.fleet.places import shape_key
 from rte.placement.fleet.screen import NodeTable
 from rte.placement.inflight.orders import CutOff, StepBudget
 from rte.placement.inflight.spread import spread_of
 from rte.placement.joint.node import Classes, Member, Site, is_uncertain, kinds_of
-from rte.placement.kubelet.admission import execute, settle
+from rte.placement.kubelet.admission import execute, settle, shape_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping

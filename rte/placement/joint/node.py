@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rte import placement
 from rte.model import quantity
 from rte.model.totals import totals_of
-from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import OrderRefusal, Orders, free_key
 from rte.placement.inflight.spread import spread_of
 from rte.placement.inflight.zones import ZoneWalk
 from rte.placement.kubelet import outcome
+from rte.placement.kubelet.admission import shape_key
 from rte.placement.kubelet.outcome import Verdict
 
 if TYPE_CHECKING:

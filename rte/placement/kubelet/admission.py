@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rte.model.node import Holding, NodeState
-from rte.model.pod import ContainerKind
+from rte.model.pod import MOST_CONTAINERS, ContainerKind
 from rte.placement.kubelet import demand, devices, memory, outcome
 from rte.placement.kubelet.managers import AdmissionManagers
 from rte.placement.kubelet.outcome import Admission, Start, Verdict
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from rte.model.pod import Pod
     from rte.placement.kubelet.outcome import Hint
@@ -47,6 +47,28 @@ def admit(state: NodeState, pod: Pod) -> Admission:
                 "the answer depends on which devices the kubelet picks at random",
             )
     return first
+
+
+def shape_key(pod: Pod) -> Hashable:
+    """What the kubelet's answer depends on: all of a pod but its identity."""
+    return (
+        pod.qos,
+        tuple(
+            (
+                container.name,
+                container.kind,
+                _items(container.requests),
+                _items(container.limits),
+            )
+            for container in pod.containers
+        ),
+        None if pod.pod_requests is None else _items(pod.pod_requests),
+        None if pod.pod_limits is None else _items(pod.pod_limits),
+    )
+
+
+def _items(amounts: Mapping[str, int]) -> frozenset[tuple[str, int]]:
+    return frozenset(amounts.items())
 
 
 def execute(state: NodeState, pod: Pod) -> Admission:
@@ -207,13 +229,17 @@ def _run(state: NodeState, pod: Pod, script: tuple[int, ...]) -> tuple[Admission
     choices = devices.Choices(script)
     try:
         rules = rules_of(state.config, state.kubelet_version)
-        _check_new(state, pod)
+        _check_pod(state, pod)
         return AdmissionManagers(state, pod, rules, choices).admit(), choices
     except outcome.Unpredictable as unknown:
         return uncertain(state, unknown.reason, unknown.message), choices
 
 
-def _check_new(state: NodeState, pod: Pod) -> None:
+def _check_pod(state: NodeState, pod: Pod) -> None:
+    if len(pod.containers) > MOST_CONTAINERS:
+        raise outcome.Unpredictable(
+            outcome.TOO_MANY_CONTAINERS, f"the pod has more than {MOST_CONTAINERS} containers"
+        )
     if pod.uid in state.holdings or pod.uid in state.admitted:
         raise outcome.Unpredictable(
             outcome.ALREADY_KNOWN, "the kubelet already knows this pod (remove it first)"

@@ -35,6 +35,7 @@ ALREADY_KNOWN = "PodAlreadyKnown"
 DEVICE_CHOICE = "DeviceChoice"
 DEVICES_INCOMPLETE = "DevicesIncomplete"
 TOO_MANY_ZONES = "TooManyZones"
+TOO_MANY_CONTAINERS = "TooManyContainers"
 
 
 class Verdict(StrEnum):

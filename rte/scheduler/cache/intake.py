@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rte import errors, extensions
@@ -399,12 +399,16 @@ class Intake:
             self._cluster.set_alive(missing.key, alive=False)
 
 
-class _Key(Enum):
-    """How items of a collection are told apart."""
+def _uid(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("uid") or "")
 
-    UID = auto()
-    PATH = auto()  #: ``namespace/name``
-    NAME = auto()
+
+def _path(metadata: Mapping[str, Any]) -> str:
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("name") or "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,7 +416,7 @@ class Collection:
     """One kind of objects that is watched.
 
     Attributes:
-        by: how items are told apart.
+        by: tells items apart, by their metadata.
         seen: takes one in; False: nothing about it is new.
         gone: takes in that one is gone.
         optional: the scheduler begins without it: a role of an earlier release lacks the right.
@@ -421,7 +425,7 @@ class Collection:
 
     seen: Callable[[Intake, _Shown], bool | None]
     gone: Callable[[Intake, _Missing], None]
-    by: _Key = _Key.NAME
+    by: Callable[[Mapping[str, Any]], str] = _name
     optional: bool = False
     rare: bool = False
 
@@ -434,22 +438,16 @@ def _elsewhere(*_: object) -> None:
     """Another machine reads it."""
 
 
+_rare = partial(Collection, optional=True, rare=True)
+_of_kueue = partial(Collection, seen=_elsewhere, gone=_elsewhere, optional=True)
+
+
 def _gangs(name: str) -> Collection:
-    return Collection(
+    return _rare(
         seen=lambda intake, shown: intake._declare_gang(name, shown),
         gone=lambda intake, missing: intake._withdraw_gang(name, missing),
-        by=_Key.PATH,
-        optional=True,
-        rare=True,
+        by=_path,
     )
-
-
-def _supply(seen: Any, gone: Any, by: _Key = _Key.NAME) -> Collection:
-    return Collection(seen=seen, gone=gone, by=by, optional=True, rare=True)
-
-
-def _of_kueue(by: _Key = _Key.NAME, *, rare: bool = False) -> Collection:
-    return Collection(seen=_elsewhere, gone=_elsewhere, by=by, optional=True, rare=rare)
 
 
 #: All of them, by the names that logs and metrics use.
@@ -459,44 +457,42 @@ COLLECTIONS: Final[Mapping[str, Collection]] = {
         gone=_of_cluster(lambda known, key: known.set_namespace(key, None)),
     ),
     "nodes": Collection(seen=Intake._set_node, gone=_of_cluster(Cluster.remove_node)),
-    "pods": Collection(seen=Intake._set_pod, gone=Intake._forget_pod, by=_Key.UID),
+    "pods": Collection(seen=Intake._set_pod, gone=Intake._forget_pod, by=_uid),
     "leases": Collection(seen=Intake._set_lease, gone=Intake._forget_lease),
     "reports": Collection(seen=Intake._set_report, gone=Intake._forget_report),
     "budgets": Collection(
         seen=Intake._set_budget,
         gone=_of_cluster(lambda known, key: known.set_budget(key, None)),
-        by=_Key.PATH,
+        by=_path,
     ),
-    "claims": Collection(seen=Intake._set_claim, gone=Intake._forget_claim, by=_Key.PATH),
+    "claims": Collection(seen=Intake._set_claim, gone=Intake._forget_claim, by=_path),
     "volumes": Collection(seen=Intake._set_volume, gone=Intake._forget_volume),
     "classes": Collection(seen=Intake._set_class, gone=Intake._forget_class),
     "drivers": Collection(seen=Intake._set_driver, gone=Intake._forget_driver, optional=True),
     "limits": Collection(seen=Intake._set_limits, gone=Intake._forget_limits, optional=True),
     "capacities": Collection(
-        seen=Intake._set_capacity, gone=Intake._forget_capacity, by=_Key.PATH, optional=True
+        seen=Intake._set_capacity, gone=Intake._forget_capacity, by=_path, optional=True
     ),
-    "slices": _supply(Intake._set_slice, Intake._forget_slice),
-    "device-claims": _supply(Intake._set_device_claim, Intake._forget_device_claim, _Key.PATH),
-    "device-classes": _supply(
-        Intake._set_device_class, _of_cluster(lambda known, key: known.set_device_class(key, None))
+    "slices": _rare(seen=Intake._set_slice, gone=Intake._forget_slice),
+    "device-claims": _rare(
+        seen=Intake._set_device_claim, gone=Intake._forget_device_claim, by=_path
     ),
-    "device-taint-rules": _supply(Intake._set_taint_rule, Intake._forget_taint_rule),
+    "device-classes": _rare(
+        seen=Intake._set_device_class,
+        gone=_of_cluster(lambda known, key: known.set_device_class(key, None)),
+    ),
+    "device-taint-rules": _rare(seen=Intake._set_taint_rule, gone=Intake._forget_taint_rule),
     "koordinator-devices": Collection(
         seen=Intake._set_koordinator_devices, gone=Intake._forget_koordinator_devices
     ),
     **{name: _gangs(name) for name in gangs.COLLECTIONS},
-    "kueue-workloads": _of_kueue(_Key.PATH),
+    "kueue-workloads": _of_kueue(by=_path),
     "kueue-checks": _of_kueue(),
     "kueue-flavors": _of_kueue(),
-    "claim-templates": _of_kueue(_Key.PATH, rare=True),
+    "claim-templates": _of_kueue(by=_path, rare=True),
 }
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
     """What identifies an item of a collection."""
-    match COLLECTIONS[collection].by:
-        case _Key.UID:
-            return str(metadata.get("uid") or "")
-        case _Key.PATH:
-            return f"{metadata.get('namespace')}/{metadata.get('name')}"
-    return str(metadata.get("name") or "")
+    return COLLECTIONS[collection].by(metadata)

@@ -205,6 +205,7 @@ class NodeEntry:
         self.evidence: Evidence | None = None
         self.changed = 0
         self._outlook: state.Outlook | None = None
+        self._outlook_before: state.Outlook | None = None
         self._free: Free | None = None
         self._zones: tuple[tuple[int, int, int], ...] | None = None
         self._bound: ZoneBound | None = None
@@ -336,7 +337,9 @@ class NodeEntry:
                 frozenset(self.gone),
                 frozenset(ended_since),
                 frozenset(p.kubelet_uid for p in self.pods.values() if p.deleting),
+                self._outlook_before,
             )
+            self._outlook_before = self._outlook
         return self._outlook
 
     def is_confirmed(self, pod: PodView) -> bool:
@@ -445,6 +448,7 @@ class NodeEntry:
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin._deleting = set(self._deleting)
         twin.endings, twin.bound_at = self.endings, dict(self.bound_at)
+        twin._outlook_before = self._outlook_before
         return twin
 
 

@@ -34,6 +34,8 @@ class Outlook:
     """What we know of the managers of one node.
 
     Attributes:
+        reported: the report's state.
+        active: UIDs that the report lists as admitted and that still hold what they have there.
         base: what the kubelet has confirmed and still holds.
         in_flight: exacting pods bound and not confirmed, in the order of binding.
         predicted: ``base`` after their admission.
@@ -45,6 +47,8 @@ class Outlook:
         ending: UIDs of pods that are being deleted: the kubelet may have let go of them already.
     """
 
+    reported: NodeState
+    active: frozenset[str]
     base: NodeState
     in_flight: tuple[Pod, ...] = ()
     predicted: NodeState
@@ -101,6 +105,7 @@ def resolve(
     gone: frozenset[str],
     ended_since: frozenset[str] = frozenset(),
     ending: frozenset[str] = frozenset(),
+    before: Outlook | None = None,
 ) -> Outlook:
     """The outlook of a node.
 
@@ -110,19 +115,33 @@ def resolve(
         gone: kubelet UIDs that the API shows terminal or gone.
         ended_since: UIDs of ``bound`` after whose binding some pod of the node has ended.
         ending: UIDs of pods that are being deleted.
+        before: an earlier outlook of the node: where pods were only bound since, what was predicted
+            for those before them stands.
     """
-    base = placement.settle(reported, reported.admitted - gone)
+    active = reported.admitted - gone
     in_flight = tuple(
         pod for pod in bound if pod.uid not in reported.admitted and is_exacting(pod, reported)
     )
-    predicted, doubtful = base, False
-    for pod in in_flight:
+    known = len(before.in_flight) if before is not None else 0
+    if (
+        before is not None
+        and before.reported is reported
+        and before.active == active
+        and before.in_flight == in_flight[:known]
+    ):
+        base, predicted, doubtful = before.base, before.predicted, before.doubtful
+    else:
+        base, known = placement.settle(reported, active), 0
+        predicted, doubtful = base, False
+    for pod in in_flight[known:]:
         admission = placement.admit(predicted, pod)
         doubtful = doubtful or admission.verdict != "admitted"
         if admission.verdict == "admitted":
             predicted = admission.state
     overtaken = any(pod.uid in ended_since for pod in in_flight)
     return Outlook(
+        reported=reported,
+        active=active,
         base=base,
         in_flight=in_flight,
         predicted=predicted,

@@ -15,7 +15,7 @@ import orjson
 from rte import errors
 from rte.k8s import csi, podspec, requests, selectors, wire
 from rte.model import quantity
-from rte.model.pod import QOS, ContainerKind, Pod
+from rte.model.pod import MOST_CONTAINERS, QOS, ContainerKind, Pod
 from rte.model.quantity import ResourceList
 from rte.placement.dra import alignment
 from rte.placement.groups import request
@@ -257,6 +257,7 @@ class Shapes:
             errors.ParseError: the object is not a valid pod.
         """
         try:
+            _check_containers(obj)
             key, parts = _identify(obj, images=self.images)
             known = self._table.get(key)
             if known is None:
@@ -294,6 +295,15 @@ def _name(obj: Mapping[str, Any]) -> object:
     """What a pod that cannot be read is called in a message."""
     metadata = obj.get("metadata")
     return metadata.get("name") if isinstance(metadata, dict) else metadata
+
+
+def _check_containers(obj: Mapping[str, Any]) -> None:
+    """Refuse a pod of too many; where another scheduler has bound it, it counts all the same."""
+    spec = obj["spec"]
+    count = sum(len(spec.get(name) or ()) for name in ("containers", "initContainers"))
+    if count > MOST_CONTAINERS and not _is_bound(obj):
+        limit = f"{MOST_CONTAINERS} containers"
+        raise errors.MalformedError("pod", _name(obj), f"more than {limit}", limit=limit)
 
 
 def _identify(obj: Mapping[str, Any], *, images: bool) -> tuple[bytes, dict[str, Any]]:

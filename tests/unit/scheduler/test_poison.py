@@ -289,7 +289,8 @@ def selectors(count: int) -> dict[str, Any]:
 
 
 MUCH: dict[str, Mapping[str, Any]] = {
-    "containers": boxes(8000, 1),
+    "containers": {"containers": boxes(1001, 1)["containers"]},
+    "init containers": {"initContainers": boxes(1000, 1)["containers"]},
     "resources": boxes(1, 15_000),
     "containers of many resources": boxes(100, 100),
     "selectors": {"affinity": selectors(100)},
@@ -303,9 +304,10 @@ def test_a_pod_of_which_rules_read_too_much_is_malformed_and_counts_where_it_is_
     one = desk()
     uid = one.pod("evil", "1", **MUCH[name])
     machine = one.machine
-    assert "more than 16384 values" in machine.cluster.pods[uid].shape.malformed
+    limit = "more than 1000 containers" if name.endswith("containers") else "more than 16384 values"
+    assert limit in machine.cluster.pods[uid].shape.malformed
     answer = answers.explain_pod(machine.cluster, machine.cycle, machine.cluster.pods[uid])
-    assert "more than 16384 values" in answer.problem
+    assert limit in answer.problem
     assert not any(node.fits or node.zones for node in answer.nodes)
     used = dict(machine.cluster.nodes["a"].used)
     one.pod("bound", "3", node_name="a", **MUCH[name])
@@ -318,3 +320,14 @@ def test_a_pod_of_a_thousand_containers_is_no_poison() -> None:
     one = desk()
     uid = one.pod("many", ["1m"] * 1000, mem="1Mi")
     assert not one.machine.cluster.pods[uid].shape.malformed
+
+
+def test_nobody_predicts_where_a_bound_pod_of_more_than_a_thousand_containers_will_be() -> None:
+    one = desk()
+    one.pod("bound", ["1m"] * 1001, mem="1Mi", node_name="a")
+    entry = one.machine.cluster.nodes["a"]
+    outlook = entry.outlook()
+    assert outlook is not None
+    assert (len(outlook.in_flight), outlook.doubtful) == (1, True)
+    assert entry.used["cpu"] == 1001
+    assert is_served(one)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rte import placement
 from rte.model.node import DevicePool
+from rte.scheduler.framework import outlook
 from rte.scheduler.framework.node import Report
 from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, pod_object, state
@@ -19,6 +21,8 @@ from tests.unit.scheduler.build import World, machine, pod_object, state
 if TYPE_CHECKING:
     from random import Random
 
+    from rte.model.node import NodeState
+    from rte.model.pod import Pod
     from rte.scheduler.framework.objects import PodView
 
 
@@ -43,6 +47,32 @@ def test_a_confirmed_pod_is_counted_once() -> None:
     assert outlook is not None
     assert outlook.in_flight == ()
     assert outlook.predicted.shared.bit_count() == 16 - 6
+
+
+def test_each_pod_in_flight_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted: list[str] = []
+
+    def admit(known: NodeState, pod: Pod) -> placement.Admission:
+        predicted.append(pod.uid)
+        return placement.admit(known, pod)
+
+    world = World()
+    world.node("n", state(machine(cpus=64)))
+    monkeypatch.setattr(
+        outlook, "placement", SimpleNamespace(**{**vars(placement), "admit": admit})
+    )
+    entry = world.cluster.nodes["n"]
+    pods = [world.pod(cpu="1") for _ in range(30)]
+    for pod in pods:
+        world.cluster.assume(pod.uid, "n", {})
+        assert entry.outlook() is not None
+    assert sorted(predicted) == sorted(pod.uid for pod in pods)
+    # Of what is promised beside them nothing but that is new, and the node forgets it again.
+    more = world.pod(cpu="1")
+    beside = entry.beside([more]).outlook()
+    assert beside is not None
+    assert len(beside.in_flight) == 31
+    assert predicted[30:] == [more.uid]
 
 
 def test_an_ended_pod_makes_room_before_the_report_says_so() -> None:
@@ -279,6 +309,13 @@ class Node(RuleBasedStateMachine):
     def start(self, policy: str, scope: str, full: bool) -> None:
         options = {"full-pcpus-only": "true"} if full else {}
         self.world.node("n", state(policy=policy, scope=scope, cpu_options=options))
+
+    @invariant()
+    def what_stands_is_what_would_be_found_anew(self) -> None:
+        for entry in self.world.cluster.nodes.values():
+            anew = entry.without(frozenset())
+            anew._outlook_before = None
+            assert entry.outlook() == anew.outlook()
 
     @rule(
         sizes=st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=2),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.model.pod import QOS
 from rte.placement.fleet import places, scores, screen
+from rte.placement.kubelet.admission import shape_key
 from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
@@ -232,17 +233,17 @@ def test_memory_of_shapes_and_nodes_is_bounded(monkeypatch):
         nodes.drop(f"other-{number}")
     found = finder.find(simple("a", cpus=4))
     assert [place.node for place in found] == ["node-0"]
-    (answers, *_) = (finder._shapes[places.shape_key(simple("a", cpus=4))],)
+    (answers, *_) = (finder._shapes[shape_key(simple("a", cpus=4))],)
     assert set(answers.by_node) == {"node-0"}
 
 
 def test_shapes_differ_by_what_the_kubelet_looks_at():
     plain = simple("a")
-    assert places.shape_key(plain) == places.shape_key(simple("b"))
+    assert shape_key(plain) == shape_key(simple("b"))
     for other in (
         simple("a", cpus=3),
         pod("a", *plain.containers, qos=QOS.BURSTABLE),
         pod("a", *plain.containers, pod_requests={"cpu": 1}),
         pod("a", *plain.containers, pod_limits={"cpu": 1}),
     ):
-        assert places.shape_key(plain) != places.shape_key(other)
+        assert shape_key(plain) != shape_key(other)

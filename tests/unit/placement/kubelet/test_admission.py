@@ -391,6 +391,12 @@ def test_too_many_zones_to_enumerate():
     assert (answer.verdict, answer.reason) == ("uncertain", outcome.TOO_MANY_ZONES)
 
 
+@pytest.mark.parametrize(("count", "reason"), [(1000, ""), (1001, outcome.TOO_MANY_CONTAINERS)])
+def test_too_many_containers_to_follow(count, reason):
+    boxes = [container(f"c{number}") for number in range(count)]
+    assert placement.admit(build.node(), pod("a", *boxes, qos=QOS.BEST_EFFORT)).reason == reason
+
+
 # Any machine, configuration and history
 
 
