@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rte.reader.json import as_object
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import Intake
@@ -90,3 +91,8 @@ def named(item: JsonObject, collection: str) -> JsonObject:
 def read_pod(cluster: Cluster, item: JsonObject) -> objects.PodView:
     """The view of a pod, from the API or from a manifest."""
     return objects.read_pod(named(item, "pods"), cluster.shapes)
+
+
+def is_bound(pod: JsonObject) -> bool:
+    """Whether the pod has a node."""
+    return bool(as_object(pod.get("spec")).get("nodeName"))

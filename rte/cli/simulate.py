@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import config, errors
-from rte.cli import inputs, machines
+from rte.cli import inputs, machines, sweeps
 from rte.library import manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
@@ -54,11 +54,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how to decide (default %(default)s)",
     )
     add("--compare", action="store_true", help="run every way of deciding, side by side")
-    add("-o", "--output", choices=("text", "json", "html"), default="text")
+    add(
+        "--sweep",
+        action="append",
+        metavar="KEY=V,...",
+        help="the same load under every combination of these values, as a table: policy, scope, "
+        "score, machine (a mix: 2x32*8+4x16*2), kubelet-version, seed (orders of arrival: 1-5)",
+    )
+    add(
+        "--trace",
+        type=Path,
+        metavar="F.csv",
+        help="with --sweep: pods that come and go as in this GPU trace of Alibaba's "
+        "(openb_pod_list_*.csv)",
+    )
+    add("--most-pods", type=int, metavar="N", help="of the trace, the first N pods")
+    add("--jobs", type=int, default=0, metavar="N", help="processes of a sweep (default: all CPUs)")
+    add(
+        "-o",
+        "--output",
+        choices=("text", "json", "html", "svg"),
+        default="text",
+        help="html: the nodes as a page; svg: a sweep as a picture (default %(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate; 0 when every pod found a place under the chosen (or each exact) way, else 1."""
+    if args.sweep:
+        if args.compare or args.output == "html":
+            raise errors.UsageError("--sweep prints text, json or svg; to compare, --sweep score=")
+        return sweeps.run(args)
+    if args.trace or args.output == "svg":
+        raise errors.UsageError("--trace and -o svg are for --sweep")
     if not args.files and not args.machine:
         raise errors.UsageError("give nodes and pods with -f, or machines with --machine")
     items = [(file, item) for file in args.files for item in files.load_objects([file])]
@@ -86,7 +114,7 @@ def _prepare(
     items: list[tuple[Path, JsonObject]], wanted: list[machines.Machines]
 ) -> tuple[Cluster, list[PodView], list[str]]:
     cluster, problems = inputs.build_cluster(
-        item for _, item in items if item["kind"] != "Pod" or _is_bound(item)
+        item for _, item in items if item["kind"] != "Pod" or inputs.is_bound(item)
     )
     for each in wanted:
         each.add_to(cluster)
@@ -96,7 +124,7 @@ def _prepare(
         inputs.read_pod(cluster, manifests.checked(pod, file))
         for file, item in items
         for pod in manifests.pods_of([item], file)
-        if not _is_bound(pod)
+        if not inputs.is_bound(pod)
     ]
     if not waiting:
         raise errors.UsageError("there is no pod to place: give Pods or workloads with -f")
@@ -107,11 +135,6 @@ def _write_page(cluster: Cluster) -> None:
     """The nodes after the last way of deciding, as one file for a browser."""
     sys.stdout.buffer.write(page.assemble(still.picture(cluster)))
     sys.stdout.buffer.flush()
-
-
-def _is_bound(pod: JsonObject) -> bool:
-    spec = pod.get("spec")
-    return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
 def _report(outcome: offline.SimulationOutcome, cluster: Cluster) -> list[str]:

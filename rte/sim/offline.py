@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte import placement
+from rte.model.quantity import ResourceList
 from rte.placement.explain import lands
 from rte.placement.fleet import scores
 from rte.placement.foreign import zone_scores, zones
@@ -25,7 +26,7 @@ from rte.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.model.node import NodeState
     from rte.scheduler.cache.cluster import Cluster
@@ -71,11 +72,31 @@ def simulate(
 ) -> SimulationOutcome:
     """Place the pods one after the other, in order; none ends. The cluster is changed."""
     outcome = SimulationOutcome(strategy=strategy)
-    cycle = Cycle(cluster)
+    placing = Placing(cluster, Cycle(cluster), strategy)
     for pod in pods:
+        one = placing.place(pod)
+        outcome.placed += one.placed
+        outcome.rejections += one.rejections
+        outcome.unplaced |= one.unplaced
+    return outcome
+
+
+class Placing:
+    """Places pods on a cluster, and takes them away, by one way of deciding."""
+
+    def __init__(self, cluster: Cluster, cycle: Cycle, strategy: str) -> None:
+        self._cluster, self._cycle, self._strategy = cluster, cycle, strategy
+        #: Shape and node -> the states that were rated, and how.
+        self._rated: dict[
+            tuple[int, str], tuple[tuple[NodeState, NodeState], tuple[float, str]]
+        ] = {}
+
+    def place(self, pod: PodView) -> SimulationOutcome:
+        """Try the nodes that the strategy would send the pod to, the best first."""
+        cluster, outcome = self._cluster, SimulationOutcome(strategy=self._strategy)
         cluster.set_pod(pod, 0.0)
         reasons: Counter[str] = Counter()
-        for attempt, entry in enumerate(_ranked(cluster, cycle, pod, strategy, reasons), start=1):
+        for attempt, entry in enumerate(self._ranked(pod, reasons), start=1):
             admission = predict(entry, pod)
             if admission is None or admission.admitted:
                 where = lands(admission.state, admission) if admission else {}
@@ -83,14 +104,82 @@ def simulate(
                     PlacedPod(pod=pod.key, node=entry.name, zones=where, attempts=attempt)
                 )
                 _bind(cluster, entry, pod, admission)
-                cycle.placed(pod)
-                break
+                self._cycle.placed(pod)
+                return outcome
             outcome.rejections[admission.reason] += 1
             reasons[admission.reason] += 1
-        else:
-            cluster.remove_pod(pod.uid, 0.0)
-            outcome.unplaced[pod.key] = reasons
-    return outcome
+        cluster.remove_pod(pod.uid, 0.0)
+        outcome.unplaced[pod.key] = reasons
+        return outcome
+
+    def end(self, pod: PodView) -> None:
+        """A pod that was placed ends, and its kubelet has noticed."""
+        known = self._cluster.pods[pod.uid]
+        entry = self._cluster.nodes[known.node]
+        if entry.report is not None and entry.report.state is not None:
+            state = placement.remove(entry.report.state, known.kubelet_uid)
+            state = replace(state, admitted=state.admitted - {known.kubelet_uid})
+            report = Report(state=state, owner=entry.report.owner)
+            self._cluster.set_report(known.node, report, 0.0)
+        self._cluster.remove_pod(pod.uid, 0.0)
+
+    def _ranked(self, pod: PodView, reasons: Counter[str]) -> list[NodeEntry]:
+        """Nodes that the strategy would send the pod to, best first; why not: ``reasons``."""
+        if self._strategy == NEXT_FIT:
+            chosen = self._cycle.decide(pod).node
+            if chosen is None:
+                reasons.update(self._cycle.reasons(pod))
+            return [self._cluster.nodes[chosen]] if chosen else []
+        rated: list[tuple[float, str, NodeEntry]] = []
+        for entry in self._cluster.nodes.values():
+            if entry.info is None:
+                continue
+            value, why = self._rate(entry, pod)
+            if why:
+                reasons[why] += 1
+            else:
+                rated.append((-value, entry.name, entry))
+        return [entry for _, _, entry in sorted(rated, key=lambda item: item[:2])]
+
+    def _rate(self, entry: NodeEntry, pod: PodView) -> tuple[float, str]:
+        outlook = entry.outlook()
+        if self._strategy in scores.CLASSIC:
+            check = self._cycle.check(entry, pod)
+            after = check.verdict.after if check.verdict else None
+            if check.reason or outlook is None or after is None:
+                return 0.0, check.reason
+            score, before = scores.CLASSIC[self._strategy], outlook.predicted
+            return self._remembered(
+                entry, pod, (before, after), lambda: (score(pod.shape.pod, before, after), "")
+            )
+        why = _totals(entry, pod)
+        if why or self._strategy == NODE_TOTALS or outlook is None:
+            return _emptiness(entry, pod), why
+        seen = outlook.predicted
+        return self._remembered(entry, pod, (seen, seen), lambda: _by_zones(entry, pod, seen))
+
+    def _remembered(
+        self,
+        entry: NodeEntry,
+        pod: PodView,
+        states: tuple[NodeState, NodeState],
+        rate: Callable[[], tuple[float, str]],
+    ) -> tuple[float, str]:
+        """The rating, made anew when one of the states that it follows from is another one."""
+        key = (id(pod.shape), entry.name)
+        known = self._rated.get(key)
+        if known is None or known[0][0] is not states[0] or known[0][1] is not states[1]:
+            known = self._rated[key] = (states, rate())
+        return known[1]
+
+
+def _by_zones(entry: NodeEntry, pod: PodView, state: NodeState) -> tuple[float, str]:
+    table = zone_table(state)
+    allocatable = entry.info.allocatable if entry.info else ResourceList({})
+    verdict = zones.filter_zones(table, pod.shape.pod, allocatable)
+    if not verdict:
+        return 0.0, ", ".join(verdict.reasons)
+    return float(zone_scores.score_zones(table, pod.shape.pod, "LeastAllocated")), ""
 
 
 def _bind(
@@ -102,46 +191,6 @@ def _bind(
         after = replace(after, admitted=after.admitted | {bound.kubelet_uid})
         cluster.set_report(entry.name, Report(state=after, owner=entry.report.owner), 0.0)
     cluster.set_pod(bound, 0.0)
-
-
-def _ranked(
-    cluster: Cluster, cycle: Cycle, pod: PodView, strategy: str, reasons: Counter[str]
-) -> list[NodeEntry]:
-    """Nodes that the strategy would send the pod to, best first; why not goes to ``reasons``."""
-    if strategy == NEXT_FIT:
-        chosen = cycle.decide(pod).node
-        if chosen is None:
-            reasons.update(cycle.reasons(pod))
-        return [cluster.nodes[chosen]] if chosen else []
-    rated: list[tuple[float, str, NodeEntry]] = []
-    for entry in cluster.nodes.values():
-        if entry.info is None:
-            continue
-        value, why = _rate(cycle, entry, pod, strategy)
-        if why:
-            reasons[why] += 1
-        else:
-            rated.append((-value, entry.name, entry))
-    return [entry for _, _, entry in sorted(rated, key=lambda item: item[:2])]
-
-
-def _rate(cycle: Cycle, entry: NodeEntry, pod: PodView, strategy: str) -> tuple[float, str]:
-    if strategy in scores.CLASSIC:
-        check = cycle.check(entry, pod)
-        outlook = entry.outlook()
-        if check.reason or outlook is None or check.verdict is None or not check.verdict.after:
-            return 0.0, check.reason
-        score = scores.CLASSIC[strategy]
-        return score(pod.shape.pod, outlook.predicted, check.verdict.after), ""
-    why = _totals(entry, pod)
-    outlook = entry.outlook()
-    if why or strategy == NODE_TOTALS or outlook is None or entry.info is None:
-        return _emptiness(entry, pod), why
-    table = zone_table(outlook.predicted)
-    verdict = zones.filter_zones(table, pod.shape.pod, entry.info.allocatable)
-    if not verdict:
-        return 0.0, ", ".join(verdict.reasons)
-    return float(zone_scores.score_zones(table, pod.shape.pod, "LeastAllocated")), ""
 
 
 def _totals(entry: NodeEntry, pod: PodView) -> str:
