@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
@@ -91,20 +88,6 @@ def test_the_documentation_is_built_without_a_network_and_loads_nothing_from_els
         assert not [url for url in loaded if re.match(r"(\w+:)?//", url)], page
     for style in tmp_path.rglob("*.css"):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", style.read_text()), style
-
-
-def test_the_archive_for_krew_is_what_its_manifest_says(tmp_path: Path) -> None:
-    done = _run(ROOT / "packaging/krew/archive", tmp_path, "https://example.com/releases")
-    assert done.returncode == 0, done.stdout
-    archive = tmp_path / "kubectl-rte.tar.gz"
-    (platform,) = yaml.safe_load((tmp_path / "rte.yaml").read_text())["spec"]["platforms"]
-    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert platform["uri"] == "https://example.com/releases/kubectl-rte.tar.gz"
-    with tarfile.open(archive) as held:
-        names = {Path(name).name for name in held.getnames()}
-    assert {"LICENSE", "kubectl-rte"} < names
-    (wheel,) = names - {"LICENSE", "kubectl-rte", ""} - {"."}
-    assert wheel.endswith("-py3-none-any.whl")
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])

@@ -1,3 +1,3 @@
 """NUMA-aligned scheduling on Kubernetes, made exact."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -35,42 +35,44 @@ BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-pip
 SUITE = "bookworm"
 TARGETS = ("agent", "scheduler")
 PAUSE_IMAGE = "localhost/pause:1"
+#: Seconds since 1970: of all files and images (the Dockerfile's SOURCE_DATE_EPOCH).
+EPOCH = "1767225600"
 #: What the images are made from.
 _SOURCES = ("Dockerfile", ".dockerignore", ".ci/sbom", "pyproject.toml", "README.md", "LICENSE",
             "rte", "manifests/crd")  # fmt: skip
 
 
-def names() -> dict[str, str]:
+def names(tree: Path = ROOT) -> dict[str, str]:
     """Target -> the image's name as the manifests give it."""
     found = {}
     for target in TARGETS:
-        text = (ROOT / "manifests" / target / "kustomization.yaml").read_text()
+        text = (tree / "manifests" / target / "kustomization.yaml").read_text()
         (image,) = yaml.safe_load(text)["images"]
         found[target] = f"{image['newName']}:{image['newTag']}"
     return found
 
 
-def archive() -> Path:
-    """The OCI archive of this tree's images, built where the cache lacks it.
+def archive(tree: Path = ROOT) -> Path:
+    """The OCI archive of a tree's images, built where the cache lacks it.
 
     Raises:
         ClusterError: a tool is missing or a step fails.
     """
     folder = builder.cache_dir() / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{_digest()}.tar"
+    target = folder / f"{_digest(tree)}.tar"
     with builder.locked(folder / ".lock"):
         if not target.exists():
             # One tree's images are 200 MB; other trees may be at work.
             for old in sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)[:-3]:
                 old.unlink()
-            build(target)
+            build(target, tree)
         target.touch()
     return target
 
 
-def build(out: Path) -> None:
-    """Build the images into an OCI archive (a minute or two).
+def build(out: Path, tree: Path = ROOT) -> None:
+    """Build the images into an OCI archive (a minute or two); the same bytes each time.
 
     Raises:
         ClusterError: a tool is missing or a step fails.
@@ -78,7 +80,7 @@ def build(out: Path) -> None:
     missing = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
     if missing:
         raise ClusterError(f"the images need {', '.join(missing)}: apt-get install them")
-    base, wheels = _base(), _wheels()
+    base, wheels = _base(), _wheels(tree)
     note("building the images ...")
     with tempfile.TemporaryDirectory(prefix="rte-images-") as name:
         work = Path(name)
@@ -96,31 +98,37 @@ def build(out: Path) -> None:
 
         container = buildah("from", "scratch").strip()
         buildah("add", "-q", container, base, "/")
-        buildah("commit", "-q", "--rm", container, "localhost/base:1")
-        for target, image in names().items():
+        buildah("commit", "-q", "--timestamp", EPOCH, "--rm", container, "localhost/base:1")
+        for target, image in names(tree).items():
             buildah(
-                "bud", "-q", "--isolation", "chroot", layers, "--target", target,
+                "bud", "-q", "--timestamp", EPOCH, "--isolation", "chroot", layers,
+                "--target", target,
                 "--build-arg", "BASE=localhost/base:1", "--build-arg", "PIP_NO_INDEX=1",
                 "--build-arg", "PIP_FIND_LINKS=/wheels", "--volume", f"{wheels}:/wheels:ro",
-                "--tag", image, ROOT,
+                "--tag", image, tree,
             )  # fmt: skip
             buildah("push", "-q", image, f"oci:{work / 'layout'}:docker.io/library/{image}")
         _build_pause(work / "pause")
         container = buildah("from", "scratch").strip()
         buildah("copy", "-q", container, work / "pause", "/pause")
         buildah("config", "--entrypoint", '["/pause"]', container)
-        buildah("commit", "-q", "--rm", container, PAUSE_IMAGE)
+        buildah("commit", "-q", "--timestamp", EPOCH, "--rm", container, PAUSE_IMAGE)
         buildah("push", "-q", PAUSE_IMAGE, f"oci:{work / 'layout'}:{PAUSE_IMAGE}")
         partial = out.with_name(f".{out.name}.partial")
         with tarfile.open(partial, "w") as tar:
             for entry in sorted((work / "layout").iterdir()):
-                tar.add(entry, entry.name)
+                tar.add(entry, entry.name, filter=_at_epoch)
         partial.replace(out)
+
+
+def _at_epoch(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.mtime = int(EPOCH)
+    return entry
 
 
 def _base() -> Path:
     """A tree of Debian packages as a tar, made where the cache lacks it."""
-    key = hashlib.sha256(" ".join((SUITE, *BASE_PACKAGES)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(" ".join((SUITE, EPOCH, *BASE_PACKAGES)).encode()).hexdigest()[:12]
     target = builder.cache_dir() / f"base-{key}.tar"
     if not target.exists():
         note("making the base image from Debian packages ...")
@@ -136,20 +144,25 @@ def _base() -> Path:
         _run(
             "mmdebstrap", "--quiet", "--variant=minbase", *unneeded,
             f"--include={','.join(BASE_PACKAGES)}", SUITE, partial, *sources,
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
         )  # fmt: skip
         partial.replace(target)
     return target
 
 
-def _wheels() -> Path:
-    """The locked packages as wheels."""
+def _wheels(tree: Path) -> Path:
+    """The locked packages as wheels; nobody is asked for those that are there."""
     folder = builder.cache_dir() / "wheels"
     folder.mkdir(exist_ok=True)
     for name in ("requirements.txt", "requirements-agent.txt", "requirements-build.txt"):
-        _run(
+        command = [
             sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes",
-            "--only-binary", ":all:", "--requirement", ROOT / name, "--dest", folder,
-        )  # fmt: skip
+            "--only-binary", ":all:", "--requirement", tree / name, "--dest", folder,
+        ]  # fmt: skip
+        try:
+            _run(*command, "--no-index", "--find-links", folder)
+        except ClusterError:
+            _run(*command)
     return folder
 
 
@@ -158,17 +171,19 @@ def _build_pause(target: Path) -> None:
     _run("go", "build", "-ldflags", "-s -w", "-o", target, ".", cwd=PAUSE, env=settings)
 
 
-def _digest() -> str:
+def _digest(tree: Path) -> str:
     digest = hashlib.sha256()
-    paths = [ROOT / name for name in _SOURCES] + sorted(ROOT.glob("requirements*.txt"))
+    paths = [tree / name for name in _SOURCES] + sorted(tree.glob("requirements*.txt"))
     files = [
         file
         for path in [*paths, PAUSE]
         for file in ([path] if path.is_file() else sorted(path.rglob("*")))
         if file.is_file() and "__pycache__" not in file.parts
     ]
+    digest.update(EPOCH.encode())
     for file in files:
-        digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
+        name = file.relative_to(PAUSE if PAUSE in file.parents else tree)
+        digest.update(str(name).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 

@@ -67,7 +67,7 @@ def plugin(tmp_path: Path) -> Path:
     """As krew unpacks it, linked from its folder of programs."""
     store = tmp_path / "store"
     store.mkdir()
-    (store / "rte-9.9-py3-none-any.whl").touch()
+    (store / "rte_numa-9.9-py3-none-any.whl").touch()
     launcher = store / "kubectl-rte"
     launcher.write_bytes((PACKAGING / "krew/kubectl-rte").read_bytes())
     launcher.chmod(0o755)
@@ -105,7 +105,8 @@ def test_the_first_use_installs_and_the_next_ones_do_not(plugin: Path, tmp_path:
     first = launch(plugin, tmp_path, "explain", "a b")
     assert (first.returncode, first.stdout) == (0, "rte: explain a b\n")
     assert (
-        f"pip: -m pip --disable-pip-version-check install {tmp_path}/store/rte-9.9" in first.stderr
+        f"pip: -m pip --disable-pip-version-check install {tmp_path}/store/rte_numa-9.9"
+        in first.stderr
     )
     again = launch(plugin, tmp_path, "--version")
     assert (again.stdout, again.stderr) == ("rte: --version\n", "")

@@ -1,0 +1,1 @@
+"""``python -m tools.release``: all that a release consists of, from one commit, twice the same."""
