@@ -112,7 +112,9 @@ def parse_nic_speed(value: str) -> tuple[str, int]:
 
 #: Commands that read a node, and those that read a cluster.
 _READERS = ("run", "topology", "snapshot")
-_CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "snapshot", "view")
+_CLUSTER = (
+    "run", "topology", "explain", "fit", "defrag", "drain", "simulate", "snapshot", "view",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

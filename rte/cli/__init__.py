@@ -53,6 +53,11 @@ COMMANDS = {
         "rte defrag default/waiting-pod",
         "no moves open a place",
     ),
+    "drain": Command(
+        "tell which pods a restart of their kubelet would refuse, and move them first",
+        "rte drain NODE",
+        "a restart would do harm",
+    ),
     "view": Command(
         "show the zones of the cluster in a browser (read-only)",
         "rte view --listen 127.0.0.1:8090",

@@ -13,6 +13,7 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front import serving
 from rte.scheduler.front.turns import Turns
+from rte.scheduler.shell.cleaner import Cleaner
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import logs
 from rte.view import routes as view_routes
@@ -80,6 +81,14 @@ async def _main(settings: SchedulerSettings) -> None:
         running = serving.services(scheduler, client, settings, turns, pages)
         if settings.listen:
             running["view"] = source.run()
+        if settings.clean_refused > 0:
+            running["cleaner"] = Cleaner(
+                client,
+                settings.clean_refused,
+                settings.profiles,
+                scheduler.is_active,
+                scheduler.metrics.cleaned.inc,
+            ).run()
         if settings.stats_listen and settings.stats_cert and settings.stats_key:
             serve = extensions.load(extensions.SERVICES, "nhd-statistics")  # it brings gRPC
             running["statistics"] = serve(

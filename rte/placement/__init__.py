@@ -20,7 +20,7 @@ from rte.placement.kubelet.admission import (
     start_containers,
 )
 from rte.placement.kubelet.outcome import Admission, Hint, Merge, Start, Verdict
-from rte.placement.kubelet.restart import PredictedRestart, restart
+from rte.placement.kubelet.restart import PredictedRestart, in_its_way, restart
 from rte.placement.kubelet.startup import initial_state
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "execute",
     "fit_together",
     "fits_under_every_outcome",
+    "in_its_way",
     "initial_state",
     "is_monotone",
     "outcomes",

@@ -92,7 +92,7 @@ class SchedulerSettings:
         Flag(
             "where the agents' Leases are (their lease-namespace)",
             "NAMESPACE",
-            commands=("scheduler", "view"),
+            commands=("scheduler", "view", "explain"),
         ),
     ] = "rte-agents"
     bind_timeout: Annotated[
@@ -117,6 +117,13 @@ class SchedulerSettings:
         Flag(
             "for pods that have waited so long, move others that carry the label "
             "topology.rte.dev/may-move=true, one in so many seconds; 0: none"
+        ),
+    ] = 0.0
+    clean_refused: Annotated[
+        Amount,
+        Flag(
+            "delete pods of ReplicaSets that a kubelet has refused after so long, and all others "
+            "with the label topology.rte.dev/clean-refused=true; 0: never"
         ),
     ] = 0.0
     shared_limit: Annotated[

@@ -1,7 +1,8 @@
 """The shipped manifests on a node with real containers, for the tests of the field lane.
 
 Two things differ from a user's cluster: the pods are on the network of their node, because the API
-server listens on its loopback; and the agent is shown the node's simulated hardware, which a
+server listens on its loopback (so a port that something else on this machine has is another one);
+and the agent is shown the node's simulated hardware, which a
 container's own /sys and /proc do not have.
 """
 
@@ -35,6 +36,18 @@ PODS = f"/api/v1/namespaces/{agents.NAMESPACE}/pods"
 INSTALLABLE = ("nri", "extender", "pool", "scheduler", "default")
 
 
+#: (API server, port of the manifests) -> the port that its cluster has in that place.
+_ports: dict[tuple[str, int], int] = {}
+
+
+def port_in(cluster: Cluster, port: int) -> int:
+    """The manifests' port, or another one where it was taken when the cluster first asked."""
+    key = cluster.server, port
+    if key not in _ports:
+        _ports[key] = port if processes.is_free(port) else processes.free_port()
+    return _ports[key]
+
+
 def on_the_nodes_network(workload: Object, cluster: Cluster) -> Object:
     """A DaemonSet or Deployment that finds the API server where the test bed has it."""
     changed = deepcopy(workload)
@@ -48,6 +61,13 @@ def on_the_nodes_network(workload: Object, cluster: Cluster) -> Object:
                 {"name": "KUBERNETES_SERVICE_PORT", "value": port},
             ]
         )
+        for each in container.get("ports", ()):
+            before = each["containerPort"]
+            after = each["containerPort"] = port_in(cluster, before)
+            args = [arg.replace(f":{before}", f":{after}") for arg in container["args"]]
+            container["args"] = args
+            if each["name"] == "metrics":
+                container["env"].append({"name": "RTE_METRICS_LISTEN", "value": f":{after}"})
     return changed
 
 

@@ -232,6 +232,16 @@ def free_port() -> int:
     raise ClusterError("no free TCP port between 15000 and 30000")
 
 
+def is_free(port: int) -> bool:
+    """Whether nobody has the TCP port on any address."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 def note(text: str) -> None:
     """A line of progress for the person at the terminal."""
     print(text, file=sys.stderr, flush=True)

@@ -74,6 +74,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "NODE: all nodes that would take harm); 0 when it does none",
     )
     add(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="with --restart NODE: look again, for so many seconds, until it would do no harm",
+    )
+    add(
         "--all",
         action="store_true",
         help="show every node; without a pod: for every running pod with DRA devices, the zones of "
@@ -103,7 +110,9 @@ def run(args: argparse.Namespace) -> int:
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
-        return restarts.show(read_sources(args)[0], args.restart, args.output)
+        return restarts.run(args)
+    if args.wait:
+        raise errors.UsageError("--wait goes with --restart NODE")
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = manifests.read(args.file) if args.file else []

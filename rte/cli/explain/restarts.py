@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
-from rte import errors
+from rte import config, errors
+from rte.cli import live
+from rte.cli.fit import read_sources
 from rte.scheduler.report.kubelets import restarted
 
 if TYPE_CHECKING:
+    import argparse
+
+    from rte.kube.client import Client
     from rte.placement import Admission, PredictedRestart
     from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
+
+
+#: Seconds between two looks at a node.
+_PAUSE_S = 1.0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell it of files and machines, of a cluster, or of one node of a cluster until it is well."""
+    offline = bool(args.sources or args.machine)
+    if args.wait and (offline or not args.restart):
+        raise errors.UsageError("--wait takes a NODE of a cluster")
+    if offline or not args.restart:
+        return show(read_sources(args)[0], args.restart, args.output)
+    return asyncio.run(_wait(args))
+
+
+async def _wait(args: argparse.Namespace) -> int:
+    until = time.monotonic() + args.wait
+    namespace = config.load("explain", vars(args), os.environ).scheduler.agent_namespace
+    async with live.connect(args) as client:
+        while True:
+            cluster = await _look(client, args.restart, namespace, until)
+            entry = cluster.nodes.get(args.restart)
+            is_well = entry is not None and entry.info is not None and _answer(entry)["harmless"]
+            if is_well or time.monotonic() >= until:
+                return show(cluster, args.restart, args.output)
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _look(client: Client, node: str, agent_namespace: str, until: float) -> Cluster:
+    """The node; an API server that is away for a while is waited for."""
+    while True:
+        try:
+            return await live.read_node(client, node, agent_namespace)
+        except errors.KubeError as error:
+            if error.status in (401, 403) or time.monotonic() >= until:
+                raise
+        await asyncio.sleep(_PAUSE_S)
 
 
 def show(cluster: Cluster, node: str, output: str) -> int:

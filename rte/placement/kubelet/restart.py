@@ -18,7 +18,7 @@ from rte.model import bits
 from rte.model.node import Holding
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import devices, memory, outcome
-from rte.placement.kubelet.admission import settle, uncertain
+from rte.placement.kubelet.admission import remove, settle, uncertain
 from rte.placement.kubelet.managers import AdmissionManagers
 from rte.placement.kubelet.rules import StartError, rules_of
 
@@ -75,6 +75,12 @@ class PredictedRestart:
             and all(answer.admitted for answer in self.admissions.values())
         )
 
+    @property
+    def unsure(self) -> frozenset[str]:
+        """UIDs of the pods that it refuses or may refuse."""
+        refused = {uid for uid, answer in self.admissions.items() if not answer.admitted}
+        return self.doubtful | refused
+
 
 def restart(state: NodeState, pods: Iterable[Pod]) -> PredictedRestart:
     """What the kubelet would do with its running pods if it ended now and started again.
@@ -122,6 +128,33 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> PredictedRestart:
             and not (rules.any_container_runs and all(map(_runs_on, pod.containers)))
         ),
     )
+
+
+def in_its_way(state: NodeState, pods: Iterable[Pod]) -> tuple[Pod, ...] | None:
+    """The pods that have to leave before a restart, so that it does no harm to the others.
+
+    Of those that are named none could stay; that no fewer would do is not proven. Earlier ones of
+    ``pods`` rather stay. None: it would do harm even without all of them.
+    """
+    pods = tuple(pods)
+
+    def without(going: frozenset[str]) -> PredictedRestart:
+        left = state
+        for uid in sorted(going):
+            left = remove(left, uid)
+        return restart(left, [pod for pod in pods if pod.uid not in going])
+
+    going: frozenset[str] = frozenset()
+    everybody = frozenset(pod.uid for pod in pods)
+    while not (answer := without(going)).is_harmless:
+        more = answer.unsure or everybody - going
+        if not more:
+            return None
+        going |= more
+    for pod in pods:
+        if pod.uid in going and without(going - {pod.uid}).is_harmless:
+            going -= {pod.uid}
+    return tuple(pod for pod in pods if pod.uid in going)
 
 
 def _runs_on(container: Container) -> bool:

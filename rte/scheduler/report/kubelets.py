@@ -28,23 +28,32 @@ EFFECTS = ("start_error", "refusals")
 KNOWN = ("exact", "assumed", "unknown")
 
 
-def restarted(entry: NodeEntry) -> tuple[PredictedRestart, dict[str, PodView]] | None:
-    """What a restart of this kubelet would do to those of its pods that its managers give anything,
-    and these pods by the kubelet's UID; None where no agent of ours tells, or where what it tells
+def holders(entry: NodeEntry) -> tuple[NodeState, dict[str, PodView]] | None:
+    """What the kubelet has, and those of its pods that its managers give anything, by the kubelet's
+    UID, in the order of their creation; None where no agent of ours tells, or where what it tells
     is not to be trusted.
     """
     reported = entry.report.state if entry.report else None
     if reported is None or entry.distrust():
         return None
-    pods = {pod.kubelet_uid: pod.shape.as_pod(pod.kubelet_uid) for pod in entry.pods.values()}
-    views = {
+    return reported, {
         pod.kubelet_uid: pod
         for pod in sorted(
             entry.pods.values(), key=lambda pod: (not pod.mirror, pod.created, pod.key)
         )
-        if pod.kubelet_uid in reported.admitted and is_exacting(pods[pod.kubelet_uid], reported)
+        if pod.kubelet_uid in reported.admitted
+        and is_exacting(pod.shape.as_pod(pod.kubelet_uid), reported)
     }
-    return placement.restart(reported, [pods[uid] for uid in views]), views
+
+
+def restarted(entry: NodeEntry) -> tuple[PredictedRestart, dict[str, PodView]] | None:
+    """What a restart of this kubelet would do to its :func:`holders`, and these."""
+    found = holders(entry)
+    if found is None:
+        return None
+    reported, views = found
+    pods = [pod.shape.as_pod(uid) for uid, pod in views.items()]
+    return placement.restart(reported, pods), views
 
 
 class KubeletWatch:

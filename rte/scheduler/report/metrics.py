@@ -211,6 +211,11 @@ class SchedulerMetrics:
             ["result"],
             registry=registry,
         )
+        self.cleaned = Counter(
+            "rte_scheduler_refused_pods_deleted",
+            "Pods that a kubelet had refused and --clean-refused has deleted.",
+            registry=registry,
+        )
         self.kueue_checks = Counter(
             "rte_scheduler_kueue_checks",
             "States written for AdmissionChecks of Workloads: Pending (does not fit, keeps its "

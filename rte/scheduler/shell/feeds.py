@@ -293,10 +293,10 @@ def _changed(name: str, event: WatchEvent) -> Seen | Gone:
 def _seen(name: str, obj: Mapping[str, Any]) -> Seen:
     if name != "leases":
         return Seen(name, obj)
-    return Seen(name, obj, _age(str((obj.get("spec") or {}).get("renewTime") or "")))
+    return Seen(name, obj, age_of(str((obj.get("spec") or {}).get("renewTime") or "")))
 
 
-def _age(renewed: str) -> float:
+def age_of(renewed: str) -> float:
     """Seconds since a time of the API by the wall clock; 0 where it cannot be told."""
     try:
         moment = datetime.fromisoformat(renewed)
