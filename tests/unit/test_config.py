@@ -106,6 +106,7 @@ SAMPLES = {
     "scores": ("/s", Path("/s")),
     "kueue-controller-name": ("example.com/fit", "example.com/fit"),
     "move-every": ("60", 60.0),
+    "clean-refused": ("60", 60.0),
     "kueue-hold": ("0", 0.0),
     "fit-shapes": ("/s.yaml", Path("/s.yaml")),
     "stats-listen": ("127.0.0.1:45655", "127.0.0.1:45655"),

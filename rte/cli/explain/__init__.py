@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from rte import config, errors
 from rte.cli import clusterfile, grouping, inputs, live
 from rte.cli.explain import alignment, replays, restarts
-from rte.cli.fit import add_sources, build_sources, read_items, read_sources
+from rte.cli.fit import add_sources, build_sources, read_items
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.library import manifests

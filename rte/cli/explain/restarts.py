@@ -144,4 +144,5 @@ def _text(answer: JsonObject) -> str:
     for lost in answer["lost"]:
         lines.append(f"    {lost['pod']}: {lost['verdict']}, {lost['reason']}")
         lines.append(f"      {lost['message']}")
+    lines.append(f"    rte drain {node} tells which of them to move first")
     return "\n".join(lines)

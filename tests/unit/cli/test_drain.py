@@ -1,4 +1,4 @@
-"""``rte drain`` and the gate ``rte explain --restart NODE``: before and after a kubelet's restart."""
+"""``rte drain`` and ``rte explain --restart NODE``: before and after a restart of a kubelet."""
 
 from __future__ import annotations
 

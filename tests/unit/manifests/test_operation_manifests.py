@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.manifests.test_agent_manifests import documents, find
+from rte.cli.inputs import KINDS
+from rte.scheduler.shell.feeds import COLLECTIONS
+from tests.unit.manifests.test_agent_manifests import ROOT, documents, find
 
 #: Workload -> folders whose manifests make it, and what changes it.
 WORKLOADS = {"rte-agent": ("agent",), "rte-scheduler": ("scheduler", "extender")}
@@ -105,3 +107,29 @@ def test_openshifts_constraints_allow_what_the_agent_asks_for_and_no_more() -> N
     assert role["rules"][0]["resourceNames"] == [allowed["metadata"]["name"]]
     (subject,) = find("RoleBinding", "layouts/openshift")["subjects"]
     assert subject["name"] == spec["serviceAccountName"]
+
+
+def test_who_makes_way_for_a_restart_may_read_what_the_command_reads_and_no_more() -> None:
+    role = find("ClusterRole", "restart")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    read = {(COLLECTIONS[name].group, COLLECTIONS[name].plural, "list") for name in KINDS}
+    writes = {("", "nodes", "patch"), ("", "pods/eviction", "create")}
+    assert read | writes <= granted
+    assert granted - read - writes == {("scheduling.x-k8s.io", "workloads", "list")}
+
+
+def test_the_job_that_makes_way_runs_as_that_account() -> None:
+    job = yaml.safe_load((ROOT / "manifests/restart/job.yaml").read_text())
+    account = find("ServiceAccount", "restart")["metadata"]
+    pod = job["spec"]["template"]["spec"]
+    assert (job["metadata"]["namespace"], pod["serviceAccountName"]) == (
+        account["namespace"],
+        account["name"],
+    )
+    assert pod["containers"][0]["args"] == ["drain", "NODE", "--apply"]

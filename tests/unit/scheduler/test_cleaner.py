@@ -39,9 +39,7 @@ class Site:
         seconds: float = 700,
         **spec: Any,
     ) -> None:
-        owners = [
-            {"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o", "controller": True}
-        ]
+        owners = [{"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o", "controller": True}]
         pod = pod_object(name, owners=owners if owner else [], **spec)
         for key in ("uid", "resourceVersion", "creationTimestamp"):
             pod["metadata"].pop(key)
