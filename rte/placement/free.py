@@ -68,12 +68,17 @@ def free_of(state: NodeState) -> Free:
 
 def times(free: Mapping[str, int], unit: Mapping[str, int]) -> int:
     """How many such units it holds; resources that it does not know bound nothing."""
-    known = (free[name] // amount for name, amount in unit.items() if name in free)
-    return min(known, default=quantity.MOST)
+    most = quantity.MOST
+    for name, amount in unit.items():
+        if name in free:
+            most = min(most, free[name] // amount)
+    return most
 
 
 def unused_devices(state: NodeState) -> dict[str, Mask]:
     """Resource -> its devices that are healthy and that nobody holds."""
+    if not state.devices:
+        return {}
     held: dict[str, Mask] = {}
     for containers in state.holdings.values():
         for holding in containers.values():

@@ -130,13 +130,18 @@ def least_allocated(pod: Pod, before: NodeState, after: NodeState) -> float:
 
 def most_allocated(pod: Pod, before: NodeState, after: NodeState) -> float:  # noqa: ARG001
     """The fuller the node gets in what the pod asks for, the better: packs nodes."""
-    fractions = _used_fractions(pod, after)
+    return fullness(pod, after, free_of(after))
+
+
+def fullness(pod: Pod, state: NodeState, free: Free) -> float:
+    """How much of what the pod asks for is used on a node in this state, in percent."""
+    fractions = _used_fractions(pod, state, free)
     return 100.0 * sum(fractions) / len(fractions) if fractions else 0.0
 
 
 def balanced_allocation(pod: Pod, before: NodeState, after: NodeState) -> float:  # noqa: ARG001
     """The more alike the used fractions of the resources, the better (100 less their variance)."""
-    fractions = _used_fractions(pod, after)
+    fractions = _used_fractions(pod, after, free_of(after))
     if len(fractions) < 2:
         return 100.0
     mean = sum(fractions) / len(fractions)
@@ -217,15 +222,15 @@ def zone_bound(pod: Pod, container: Container) -> Unit:
     return ZoneAmounts({name: amount for name, amount in out.items() if amount})
 
 
-def _used_fractions(pod: Pod, state: NodeState) -> list[float]:
+def _used_fractions(pod: Pod, state: NodeState, free: Free) -> list[float]:
     """Used share of each zone resource that the pod asks for, over the whole node."""
-    free = quantity.total(free_of(state).zones.values())
+    together = quantity.total(free.zones.values())
     fractions = []
     for name in _units(pod, whole=True)[0]:
         if name == "cpu":
-            total, left = (state.topology.all_cpus & ~state.reserved).bit_count(), free["cpu"]
+            total, left = (state.topology.all_cpus & ~state.reserved).bit_count(), together["cpu"]
         elif name in state.devices:
-            total, left = state.devices[name].healthy.bit_count(), free.get(name, 0)
+            total, left = state.devices[name].healthy.bit_count(), together.get(name, 0)
         else:
             rows = [row.amounts[name] for row in state.memory.values() if name in row.amounts]
             total, left = sum(row.allocatable for row in rows), sum(row.free for row in rows)

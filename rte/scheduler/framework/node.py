@@ -359,8 +359,7 @@ class NodeEntry:
 
         What a manager does not count is :data:`~rte.scheduler.framework.room.UNBOUNDED`.
         """
-        view, free = self.outlook(), self.free()
-        if view is not None and free is not None and self._zones is None:
+        if self._zones is None and (view := self.outlook()) and (free := self.free()):
             pinned = view.base.config.cpu_policy == "static"
             self._zones = tuple(
                 (zone, has["cpu"] if pinned else UNBOUNDED, has.get("memory", UNBOUNDED))

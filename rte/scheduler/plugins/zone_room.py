@@ -131,10 +131,10 @@ class ZoneRoom(Score, Ranks):
         """
         known = node.rooms.get(own)
         if known is None or known[0] is not self._rooms:
-            free = free_of(state) if own else node.free()
-            rooms = self._rooms.of(free or free_of(state), state.config)
+            free = (None if own else node.free()) or free_of(state)
+            rooms = self._rooms.of(free, state.config)
             # In millionths of a percent: what decides between equal costs.
-            fullness = round(1e6 * scores.most_allocated(shape.pod, state, state)) if own else 0
+            fullness = round(1e6 * scores.fullness(shape.pod, state, free)) if own else 0
             known = node.rooms[own] = (self._rooms, rooms, fullness)
         return known[1], known[2]
 
