@@ -114,6 +114,7 @@ def parse_nic_speed(value: str) -> tuple[str, int]:
 _READERS = ("run", "topology", "snapshot")
 _CLUSTER = (
     "run", "topology", "explain", "fit", "defrag", "drain", "simulate", "snapshot", "view",
+    "doctor",
 )  # fmt: skip
 
 

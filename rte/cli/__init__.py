@@ -26,6 +26,15 @@ COMMANDS = {
         "rte demo --nodes 6 --policy restricted",
         extra="demo",
     ),
+    "install": Command(
+        "print, or run, what builds the images and installs agent and scheduler",
+        "rte install --layout kubeadm --registry registry.example.com/team",
+    ),
+    "doctor": Command(
+        "check a cluster: agents, kubelets, rights, versions, drift; and say what to do",
+        "rte doctor",
+        "something has failed",
+    ),
     "run": Command(
         "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
         "rte run --oneshot --sink stdout",

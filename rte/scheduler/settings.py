@@ -92,7 +92,7 @@ class SchedulerSettings:
         Flag(
             "where the agents' Leases are (their lease-namespace)",
             "NAMESPACE",
-            commands=("scheduler", "view", "explain"),
+            commands=("scheduler", "view", "explain", "doctor"),
         ),
     ] = "rte-agents"
     bind_timeout: Annotated[
