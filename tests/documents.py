@@ -49,6 +49,12 @@ def commands(page: str) -> list[Command]:
     return [Command(page, line, not block and is_name(line)) for _, line, block in found]
 
 
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a language, as they are written."""
+    found = _FENCED.finditer((ROOT / page).read_text())
+    return [match[2] for match in found if match[1] == language]
+
+
 def is_name(text: str) -> bool:
     """Whether that is a program, a subcommand and flags without values."""
     words = [word for word in text.split() if not word.startswith("-")]

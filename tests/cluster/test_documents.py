@@ -1,4 +1,7 @@
-"""Every command of the documentation, typed as it is written, page by page from top to bottom."""
+"""Every command of the documentation, typed as it is written, page by page from top to bottom.
+
+Those of docs/start: tests/cluster/test_guides.py.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Callable[[str], None]:
     """Types a command in a folder as a user has it: a clone, the programs, some files."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("manifests", "tests", "rte", "fixtures", "bench"):
+    for name in ("manifests", "tests", "rte", "fixtures", "bench", "Dockerfile"):
         (tmp_path / name).symlink_to(ROOT / name)
     for name, command in {"rte": "-m rte", "kubectl-rte": "-m rte", "python": ""}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
