@@ -67,6 +67,7 @@ NOT_TYPED = {
     ".venv/bin/mkdocs build --strict": "CI does so (.ci/checks.py)",
     "python -m bench.placement_lib": "a benchmark of minutes",
     "python -m bench.scores": "a benchmark of minutes",
+    "python -m tests.releases OLD NEW": "it needs two releases: tests/unit/test_releases.py",
 }
 #: What a command needs to be true, or what a page leaves to the reader to do before it.
 BEFORE = {

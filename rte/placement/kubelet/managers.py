@@ -239,6 +239,9 @@ class AdmissionManagers:
                 podlevel.check_shared_cpus(count, parts)
             except outcome.AllocationRefused:
                 return {"cpu": []}
+        restored = self._restored_cpus(count)
+        if restored:
+            return self._hints_for_cpus(restored, 0, count)
         held = 0
         for container, amount in parts:
             own = self.cpus.get(container.name, 0)
@@ -248,6 +251,11 @@ class AdmissionManagers:
         if held.bit_count() == count:
             return self._hints_for_cpus(held, 0, count)
         return self._hints_for_cpus(self._assignable(), held, count)
+
+    def _restored_cpus(self, count: int) -> CPUSet:
+        """What the pod holds as a whole since before a restart, where the kubelet minds."""
+        held = self.whole.cpus if self.whole is not None and self.rules.pod_cpus_restored else 0
+        return held if held.bit_count() == count else 0
 
     def _hints_for_cpus(self, available: CPUSet, reusable: CPUSet, count: int) -> ProviderHints:
         offered = static.hints(self.layout, self.cpu_options, available, reusable, count)
@@ -357,11 +365,16 @@ class AdmissionManagers:
             static.check_full_cores(self.layout, self.shared, self.state.reserved, count)
 
     def _allocate_pod_cpus(self, hint: Hint) -> None:
-        """Whatever the pod's containers hold already, CPUs are taken for the pod (once more)."""
+        """CPUs for the pod; before 1.38 once more, whatever its containers hold already."""
         count = demand.cpus_of_pod(self.pod, self.rules)
         if not count:
             return
         parts = self._cpu_parts()
+        restored = self._restored_cpus(count)
+        if restored:
+            split = podlevel.split_cpus(self.layout, self.cpu_options, restored, parts)
+            self.cpus = {**split, **self.cpus}
+            return
         podlevel.check_shared_cpus(count, parts)
         self._check_full_cores(count)
         taken = static.allocate(self.layout, self.cpu_options, self._assignable(), count, hint[0])

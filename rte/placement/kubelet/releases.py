@@ -1,9 +1,9 @@
 """What changed in the kubelet's admission, release by release: data, and how to look it up.
 
 A new release of Kubernetes is a new entry in :data:`NEWEST_PATCH`, a new :class:`ReleaseChange`
-for each rule that differs, and new steps of maturity of the options. ``rules`` turns all of it,
-with a configuration, into the rules of one kubelet. The table in docs/placement.md is
-:func:`table`.
+for each rule that differs (``python -m tests.releases OLD NEW`` says where to look), and new steps
+of maturity of the options. ``rules`` turns all of it, with a configuration, into the rules of one
+kubelet. The table in docs/placement.md is :func:`table`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Minor release of Kubernetes 1 -> the newest patch release that was read, or run and compared.
-NEWEST_PATCH = {34: 10, 35: 4, 36: 4, 37: 1}
+NEWEST_PATCH = {34: 10, 35: 4, 36: 4, 37: 2}
+
+#: Minor release -> patch release of those whose rules follow from their published changes alone:
+#: nothing was compared with such a kubelet yet. Recorded, an entry moves up.
+ASSUMED = {38: 0}
 
 
 class Release(NamedTuple):
@@ -134,6 +138,21 @@ EMPTY_STANZA_ABSENT = ReleaseChange(
     source="kubernetes/kubernetes#137150",
 )
 
+CORES_BY_TOPOLOGY = ReleaseChange(
+    name="cores-by-topology",
+    since=Release(38),
+    what="distribute-cpus-across-cores takes one CPU of each core of a socket in turn",
+    before="the free CPUs of a socket by their ids, which may be siblings",
+    source="kubernetes/kubernetes#140766",
+)
+POD_CPUS_RESTORED = ReleaseChange(
+    name="pod-cpus-restored",
+    since=Release(38),
+    what="after a restart, a pod that is served as a whole keeps its CPUs",
+    before="it takes others once more, or is refused, and the first ones are lost",
+    source="kubernetes/kubernetes#141041",
+)
+
 #: All of them, oldest first.
 CHANGES = (
     ANY_CONTAINER_RUNS,
@@ -146,6 +165,8 @@ CHANGES = (
     SHARE_LOWERED,
     QOS_BY_CONTAINER,
     EMPTY_STANZA_ABSENT,
+    CORES_BY_TOPOLOGY,
+    POD_CPUS_RESTORED,
 )
 
 FULL_PCPUS_ONLY = "full-pcpus-only"
@@ -202,27 +223,31 @@ def known(version: str) -> Release | None:
     A patch release newer than all these is taken for the newest of them.
     """
     release = parse(version)
-    if release is None or release.minor not in NEWEST_PATCH:
+    newest = NEWEST_PATCH | ASSUMED
+    if release is None or release.minor not in newest:
         return None
-    return min(release, Release(release.minor, NEWEST_PATCH[release.minor]))
+    return min(release, Release(release.minor, newest[release.minor]))
 
 
 def is_assumed(version: str) -> bool:
-    """Whether the version has rules, but only those of an older patch release."""
+    """Whether the version has rules, but only those of an older patch release, or unproven ones."""
     release = known(version)
-    return release is not None and parse(version) != release
+    return release is not None and (parse(version) != release or release.minor in ASSUMED)
 
 
 def assumption(version: str) -> str:
     """One line for a version whose rules are assumed, empty for all others."""
     if not is_assumed(version):
         return ""
-    return f"kubelet {version} is taken for v{known(version)}, the newest whose rules are known"
+    release = known(version)
+    if release is not None and release.minor in ASSUMED:
+        return f"kubelet {version}: its rules are read from published changes, and not yet proven"
+    return f"kubelet {version} is taken for v{release}, the newest whose rules are known"
 
 
 def why_unknown(version: str) -> str:
     """One line for a version without rules: what is known, and what to wait for."""
-    minors = sorted(NEWEST_PATCH)
+    minors = sorted(NEWEST_PATCH | ASSUMED)
     line = f"no rules for kubelet {version or 'of unknown version'}: 1.{minors[0]} to "
     line += f"1.{minors[-1]} are known"
     release = parse(version)
@@ -233,8 +258,9 @@ def why_unknown(version: str) -> str:
 
 def table() -> str:
     """The table of docs/placement.md, in Markdown."""
-    minors = sorted(NEWEST_PATCH)
-    head = ["", *(f"1.{minor}" for minor in minors), "source"]
+    minors = sorted(NEWEST_PATCH | ASSUMED)
+    names = (f"1.{minor}" + (" (assumed)" if minor in ASSUMED else "") for minor in minors)
+    head = ["", *names, "source"]
     rows = [head, ["---"] * len(head)]
     for name, option in {**CPU_OPTIONS, **TOPOLOGY_OPTIONS}.items():
         cells = [option.maturity_in(Release(minor)).lower() for minor in minors]

@@ -56,6 +56,7 @@ class CPUOptions:
         distributes_in_socket: the distributed picker heeds align-by-socket.
         lowers_share: it lowers the even share to what each chosen zone has.
         keeps_held_cores: full-pcpus-only does not concern CPUs that a container holds already.
+        by_core: across-cores goes by cores, and not by the ids of CPUs.
     """
 
     full_pcpus_only: bool = False
@@ -67,6 +68,7 @@ class CPUOptions:
     distributes_in_socket: bool = False
     lowers_share: bool = False
     keeps_held_cores: bool = False
+    by_core: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +91,9 @@ class KubeletRules:
         stanza_sets_qos: the pod-level stanza takes the place of the containers in :func:`qos_class`
             (gate PodLevelResources), also an empty one unless ``empty_stanza_absent``.
         qos_by_container: see :func:`rte.k8s.podspec.qos_class`.
-        assumed: the kubelet's patch release is newer than all that were read: these are the rules
-            of the newest one.
+        pod_cpus_restored: a restarted kubelet leaves its CPUs to a pod that is served as a whole.
+        assumed: nobody has compared them with this kubelet: its patch release is newer than all
+            that were read, or its minor release was only read of.
     """
 
     policy: str
@@ -107,6 +110,7 @@ class KubeletRules:
     stanza_sets_qos: bool
     empty_stanza_absent: bool
     qos_by_container: bool
+    pod_cpus_restored: bool
     assumed: bool
 
 
@@ -169,6 +173,7 @@ def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = Fals
         empty_stanza_absent=releases.EMPTY_STANZA_ABSENT.is_in(release)
         and gates["PodLevelResourcesFixKubeletQOSClass"],
         qos_by_container=releases.QOS_BY_CONTAINER.is_in(release),
+        pod_cpus_restored=releases.POD_CPUS_RESTORED.is_in(release),
         assumed=assumed,
     )
 
@@ -308,6 +313,7 @@ def _cpu_policy(
         and releases.DISTRIBUTION_IN_SOCKET.is_in(release),
         lowers_share=releases.SHARE_LOWERED.is_in(release),
         keeps_held_cores=releases.HELD_CORES_KEPT.is_in(release),
+        by_core=releases.CORES_BY_TOPOLOGY.is_in(release),
     )
 
 

@@ -104,15 +104,15 @@ def test_every_node_has_its_turn_when_time_is_short(monkeypatch):
 
 def test_how_well_rules_are_known_is_counted_and_an_unknown_release_is_logged_once(caplog):
     world = Watched()
-    for name, version in (("a", "v1.35.4"), ("b", "v1.36.99"), ("c", "v1.38.0"), ("d", "v1.38.0")):
+    for name, version in (("a", "v1.35.4"), ("b", "v1.36.99"), ("c", "v1.39.0"), ("d", "v1.39.0")):
         world.node(name, replace(state(), kubelet_version=version))
     world.look()
     world.look()
     counted = [world.value("kubelets", rules=rules) for rules in ("exact", "assumed", "unknown")]
     assert counted == [1, 1, 2]
     (line,) = caplog.messages
-    assert line.startswith("no rules for kubelet v1.38.0: 1.34 to 1.37 are known; wait for")
-    assert line.endswith("that lists 1.38; its nodes are a last resort")
+    assert line.startswith("no rules for kubelet v1.39.0: 1.34 to 1.38 are known; wait for")
+    assert line.endswith("that lists 1.39; its nodes are a last resort")
 
 
 # rte explain --restart

@@ -10,6 +10,7 @@ machines with off-line threads that hands out CPUs that are not free, as the kub
 from __future__ import annotations
 
 from itertools import combinations as choose
+from itertools import zip_longest
 from math import comb, sqrt
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,13 @@ _MOST_SETS = 512
 
 
 def take_packed(
-    layout: Layout, available: CPUSet, count: int, *, spread: bool = False, uncore: bool = False
+    layout: Layout,
+    available: CPUSet,
+    count: int,
+    *,
+    spread: bool = False,
+    by_core: bool = False,
+    uncore: bool = False,
 ) -> CPUSet:
     """Pick CPUs as close together as possible (takeByTopologyNUMAPacked).
 
@@ -36,6 +43,7 @@ def take_packed(
         available: CPUs that may be picked.
         count: CPUs wanted.
         spread: distribute-cpus-across-cores.
+        by_core: it heeds which CPUs are of one core (since 1.38).
         uncore: prefer-align-cpus-by-uncorecache.
 
     Raises:
@@ -57,7 +65,7 @@ def take_packed(
         need.take_full_cores()
     if need.count > 0:
         # Always enough: no claim used up more free CPUs than it lowered the need.
-        need.take_single_cpus(spread=spread)
+        need.take_single_cpus(spread=spread, by_core=by_core)
     return need.result
 
 
@@ -68,6 +76,7 @@ def take_distributed(
     group: int,
     *,
     spread: bool = False,
+    by_core: bool = False,
     in_socket: bool = False,
     lowers_share: bool = False,
 ) -> CPUSet:
@@ -79,6 +88,7 @@ def take_distributed(
         count: CPUs wanted; if it is no multiple of ``group``, they are packed.
         group: CPUs that stay together.
         spread: distribute-cpus-across-cores.
+        by_core: it heeds which CPUs are of one core (since 1.38).
         in_socket: zones of one socket win (align-by-socket since 1.37).
         lowers_share: each zone gives no more than it has (since 1.37).
 
@@ -88,7 +98,7 @@ def take_distributed(
         outcome.Unpredictable: more zones have free CPUs than anybody combines to so many.
     """
     if count % group:
-        return take_packed(layout, available, count, spread=spread)
+        return take_packed(layout, available, count, spread=spread, by_core=by_core)
     if count < 1:
         return 0
     _check_enough(available, count)
@@ -106,8 +116,8 @@ def take_distributed(
             share = count // width // group * group
             if lowers_share:
                 share = _lowered(share, winner[0], free, group)
-            return _deal(need, winner, count, share, group, spread=spread)
-    return take_packed(layout, available, count, spread=spread)
+            return _deal(need, winner, count, share, group, spread=spread, by_core=by_core)
+    return take_packed(layout, available, count, spread=spread, by_core=by_core)
 
 
 def _check_enough(available: CPUSet, count: int) -> None:
@@ -212,10 +222,12 @@ class _Accumulator:
             if self.count < self.layout.smallest_core:
                 return
 
-    def take_single_cpus(self, *, spread: bool) -> None:
+    def take_single_cpus(self, *, spread: bool, by_core: bool) -> None:
         free = self.free
-        if spread:
-            order: Iterable[CPUSet] = (socket.cpus & free for socket in self.socket_order())
+        if spread and by_core:
+            order: Iterable[CPUSet] = self._rounds()
+        elif spread:
+            order = (socket.cpus & free for socket in self.socket_order())
         else:
             # The accumulator changes while the generator runs, hence the second one.
             before = _Accumulator(self.layout, free, 0)
@@ -227,6 +239,17 @@ class _Accumulator:
                 self.take(1 << cpu, 1)
                 if self.count < 1:
                     return
+
+    def _rounds(self) -> list[CPUSet]:
+        """Single CPUs: socket by socket, the first free one of each core, then the second ..."""
+        out: list[CPUSet] = []
+        for socket in self.socket_order():
+            own = socket.cpus & self.free
+            cores = self._sorted(core for core in self.layout.cores if core.cpus & own)
+            rows = [list(bits.members(core.cpus & own)) for core in cores]
+            for turn in zip_longest(*rows):
+                out += [1 << cpu for cpu in turn if cpu is not None]
+        return out
 
     def take_uncore_caches(self) -> None:
         """Whole caches while the need is at least an average one, then part of a single cache."""
@@ -370,6 +393,7 @@ def _deal(
     group: int,
     *,
     spread: bool,
+    by_core: bool,
 ) -> CPUSet:
     zones, givers = winner
     cpus_of = {zone.id: zone.cpus for zone in need.layout.zones}
@@ -377,7 +401,8 @@ def _deal(
     def take_from(zone: int, number: int) -> None:
         # The kubelet drops this error: a zone may have too few CPUs after slice sharing.
         try:
-            cpus = take_packed(need.layout, need.free & cpus_of[zone], number, spread=spread)
+            free = need.free & cpus_of[zone]
+            cpus = take_packed(need.layout, free, number, spread=spread, by_core=by_core)
         except outcome.AllocationRefused:
             return
         need.take(cpus, cpus.bit_count())

@@ -140,9 +140,15 @@ def take(layout: Layout, options: CPUOptions, available: CPUSet, count: int) -> 
             count,
             group,
             spread=options.across_cores,
+            by_core=options.by_core,
             in_socket=options.distributes_in_socket,
             lowers_share=options.lowers_share,
         )
     return pickers.take_packed(
-        layout, available, count, spread=options.across_cores, uncore=options.prefer_uncore
+        layout,
+        available,
+        count,
+        spread=options.across_cores,
+        by_core=options.by_core,
+        uncore=options.prefer_uncore,
     )

@@ -16,6 +16,8 @@ from rte.placement.kubelet.releases import Release, ReleaseChange
 from rte.placement.kubelet.rules import build_rules, qos_class, rules_of
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod
+from tests.unit.placement.kubelet.test_podlevel import node as podlevel_node
+from tests.unit.placement.kubelet.test_podlevel import whole
 
 NEWEST = f"v1.{max(releases.NEWEST_PATCH)}.{releases.NEWEST_PATCH[max(releases.NEWEST_PATCH)]}"
 
@@ -36,7 +38,8 @@ def rules_in(version, **settings):
         ("v1.36.2-eks-1a2b", Release(36, 2)),
         ("v1.37", Release(37, 0)),
         ("v1.9", None),
-        ("v1.38.0-alpha.1", None),
+        ("v1.38.0-alpha.1", Release(38, 0)),
+        ("v1.39.0", None),
         ("v2.35.0", None),
         ("", None),
     ],
@@ -54,27 +57,37 @@ def test_a_patch_newer_than_all_known_gets_the_newest_rules_and_says_so():
 
 def test_an_unknown_minor_release_is_last_resort_and_says_what_to_wait_for():
     answer = placement.admit(
-        dataclasses.replace(build.node(), kubelet_version="v1.38.1"), build.simple("a")
+        dataclasses.replace(build.node(), kubelet_version="v1.39.1"), build.simple("a")
     )
     assert (answer.verdict, answer.reason) == ("uncertain", outcome.UNKNOWN_VERSION)
     assert answer.message == (
-        "no rules for kubelet v1.38.1: 1.34 to 1.37 are known; wait for the release of rte that "
-        "lists 1.38"
+        "no rules for kubelet v1.39.1: 1.34 to 1.38 are known; wait for the release of rte that "
+        "lists 1.39"
     )
 
 
 def test_nobody_waits_for_an_old_release():
     assert releases.why_unknown("v1.33.1") == (
-        "no rules for kubelet v1.33.1: 1.34 to 1.37 are known"
+        "no rules for kubelet v1.33.1: 1.34 to 1.38 are known"
     )
     assert releases.why_unknown("").startswith("no rules for kubelet of unknown version")
 
 
 def test_a_new_release_is_one_entry_and_its_changes(monkeypatch):
-    monkeypatch.setitem(releases.NEWEST_PATCH, 38, 0)
-    newest = build_rules(build.config(), Release(37, releases.NEWEST_PATCH[37]))
-    assert rules_in("v1.38.0") == newest
-    assert "wait for the release of rte that lists 1.39" in releases.why_unknown("v1.39.0")
+    monkeypatch.setitem(releases.NEWEST_PATCH, 39, 0)
+    newest = build_rules(build.config(), Release(38))
+    assert rules_in("v1.39.0") == newest
+    assert "wait for the release of rte that lists 1.40" in releases.why_unknown("v1.40.0")
+
+
+def test_a_release_that_was_only_read_of_is_assumed_and_says_so():
+    assert rules_in("v1.38.0").assumed
+    assert releases.assumption("v1.38.0-alpha.1") == (
+        "kubelet v1.38.0-alpha.1: its rules are read from published changes, and not yet proven"
+    )
+    assert placement.admit(
+        dataclasses.replace(build.node(), kubelet_version="v1.38.0"), build.simple("a")
+    ).admitted
 
 
 def test_a_change_is_in_all_later_releases_and_in_its_backports():
@@ -211,6 +224,36 @@ def test_share_lowered():
     )
     with pytest.raises(outcome.Breaks, match="would never end"):
         static.take(machine, distributing("v1.37.0"), free, 16)
+
+
+def test_cores_by_topology():
+    """Siblings have neighbouring ids; the second of each core comes when all had a turn."""
+    of_two = tuple(CPUInfo(cpu, cpu // 2, 0, 0, 0) for cpu in range(8))
+    machine = layout.of(Topology(cpus=of_two, zones=(), sockets=1))
+    options = {"distribute-cpus-across-cores": "true"}
+
+    def taken(version, free, count):
+        rules = rules_in(version, policy="none", cpu_options=options)
+        return bits.format_list(static.take(machine, rules.cpu, free, count))
+
+    assert taken("v1.37.2", 0xFF, 4) == "0-3"
+    assert taken("v1.38.0", 0xFF, 4) == "0,2,4,6"
+    assert taken("v1.38.0", 0xFF, 5) == "0-2,4,6"
+    # The core with fewest free CPUs comes first.
+    assert taken("v1.38.0", 0b11111011, 2) == "0,3"
+    assert taken("v1.38.0", 0b11110111, 1) == "2"
+
+
+def test_pod_cpus_restored():
+    only = whole("a", container("own", cpus=3, memory=3), cpus=3, memory=3)
+    for version, same in (("v1.37.2", False), ("v1.38.0", True)):
+        state = dataclasses.replace(podlevel_node(), kubelet_version=version)
+        before = build.filled(state, only)
+        again = placement.restart(before, [only])
+        assert again.admissions["a"].admitted
+        assert (again.state.pod_holdings["a"].cpus == before.pod_holdings["a"].cpus) is same
+    # No CPU is lost with the pod.
+    assert placement.remove(again.state, "a").shared == state.shared
 
 
 def distributing(version):

@@ -165,7 +165,7 @@ def test_chance_decides_about_a_start_where_a_group_of_zones_and_one_of_its_zone
 
 
 def test_nobody_knows_what_an_unknown_kubelet_does():
-    state = dataclasses.replace(build.node(), kubelet_version="v1.38.0")
+    state = dataclasses.replace(build.node(), kubelet_version="v1.39.0")
     again = placement.restart(state, [simple("a")])
     assert again.admissions["a"].reason == outcome.UNKNOWN_VERSION
     assert not again.is_harmless

@@ -264,9 +264,9 @@ def test_a_reservation_that_would_be_dealt_out_for_ever_is_no_start():
     assert "the kubelet would never end dealing out CPUs" in text
 
 
-@pytest.mark.parametrize("version", ["v1.33.1", "v1.38.0", "1.x", "", "v2.35.0"])
+@pytest.mark.parametrize("version", ["v1.33.1", "v1.39.0", "1.x", "", "v2.35.0"])
 def test_versions_without_rules_cannot_be_simulated(version):
-    with pytest.raises(errors.KubeletError, match=r"1\.34 to 1\.37 are known"):
+    with pytest.raises(errors.KubeletError, match=r"1\.34 to 1\.38 are known"):
         build.node(version=version)
 
 
