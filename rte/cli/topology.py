@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.output == "html":
         from rte.view import page, still  # here: it brings the scheduler's view of nodes with it
 
-        sys.stdout.buffer.write(page.assemble(still.picture_of(reading)))
+        picture = still.picture_of(reading, _device_names(reading.machine))
+        sys.stdout.buffer.write(page.assemble(picture))
         sys.stdout.buffer.flush()
         return 0
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.words import counted
 from rte.placement.free import free_of
-from rte.view import claims
+from rte.view import claims, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.claims.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
     from rte.view.claims import OfferedDevices
 
 #: Labels by which clouds and tools name pools of like nodes, the most telling first.
@@ -34,8 +35,15 @@ POOL_LABELS = (
 )
 
 
-def node(entry: NodeEntry, devices: Devices | None = None) -> JsonObject | None:
-    """One node; None while there is no Node object. ``devices``: those of DRA and their claims.
+def node(
+    entry: NodeEntry, devices: Devices | None = None, cycle: Cycle | None = None
+) -> JsonObject | None:
+    """One node; None while there is no Node object.
+
+    Args:
+        entry: the node.
+        devices: those of DRA and their claims.
+        cycle: the rules, which know what processing groups hold.
 
     ``trust`` says why what is published cannot be built on, empty when it can; without a report of
     rte's agent there are no ``zones``.
@@ -53,7 +61,7 @@ def node(entry: NodeEntry, devices: Devices | None = None) -> JsonObject | None:
     }
     if outlook is None:
         return document
-    state = outlook.predicted
+    state = groups.with_groups(entry, outlook.predicted, cycle) if cycle else outlook.predicted
     offered = claims.of_node(entry, devices) if devices else claims.OfferedDevices()
 
     def by_claims(pod: PodView | None) -> list[JsonObject]:
@@ -128,6 +136,7 @@ def waiting(pod: PodView) -> JsonObject:
         "scheduler": pod.scheduler,
         "reason": pod.unschedulable[0],
         "cpus": sum(pod.shape.exclusive_cpus),
+        "gang": _gang(pod),
     }
 
 
@@ -145,6 +154,11 @@ def sample(nodes: Iterable[Json], waits: int) -> JsonObject:
             largest = max(largest, *zones)
             stranded += sum(zones) - max(zones)
     return {"free": free, "largest": largest, "stranded": stranded, "waiting": waits}
+
+
+def _gang(pod: PodView | None) -> str:
+    """``namespace/name`` of its gang, empty: none."""
+    return f"{pod.gang.namespace}/{pod.gang.name}" if pod and pod.gang else ""
 
 
 def _others(entry: NodeEntry, state: NodeState | None) -> list[PodView]:
@@ -168,6 +182,8 @@ def _pod(
         "cpus": "",
         "confirmed": confirmed,
     }
+    if gang := _gang(view):
+        document["gang"] = gang
     if state is None:
         return document | ({"containers": [*by_claims]} if by_claims else {})
     held = [*state.holdings.get(uid, {}).items()]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 _PLACE = re.compile(rb"@(POLICY|STYLE|DATA|SCRIPT)@")
-_SCRIPTS = ("cells.js", "parts.js", "view.js")
+_SCRIPTS = (
+    "parts.js", "cells.js", "nodes.js", "chart.js", "pods.js", "detail.js", "view.js",
+)  # fmt: skip
 
 
 def assemble(data: Json | None = None) -> bytes:

@@ -14,7 +14,7 @@ from rte.scheduler.front import answers
 from rte.scheduler.front.turns import beside, in_slices
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.telemetry import doors, health
-from rte.view import page, tries
+from rte.view import hardware, page, tries
 
 if TYPE_CHECKING:
     from rte.reader.json import JsonObject
@@ -26,7 +26,8 @@ _HEARTBEAT_S = 15.0
 
 
 def routes(source: ViewSource, turns: Turns) -> list[web.RouteDef]:
-    """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain`` and ``try``.
+    """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain``,
+    ``hardware`` and ``try``.
 
     Args:
         source: what is shown.
@@ -35,6 +36,7 @@ def routes(source: ViewSource, turns: Turns) -> list[web.RouteDef]:
     answering = _RouteAnswers(source)
     costly = [
         web.get("/view/explain", answering.explain),
+        web.get("/view/hardware", answering.hardware),
         web.post("/view/try", answering.attempt),
     ]
     return [
@@ -81,6 +83,14 @@ class _RouteAnswers:
             return _json({"error": f"there is no pod {wanted} any more"}, status=404)
         answer = await in_slices(answers.explain_steps(cluster, cycle, pod))
         return _json(await beside(answer.as_json))
+
+    async def hardware(self, request: web.Request) -> web.Response:
+        name = request.query.get("node", "")
+        entry = self._source.known.cluster.nodes.get(name)
+        reading = entry and hardware.reading_of(entry, self._source.known.cycle)
+        if reading is None:
+            return _json({"error": f"nothing is known of the hardware of {name}"}, status=404)
+        return _json(await beside(lambda: hardware.describe(reading)))
 
     async def attempt(self, request: web.Request) -> web.Response:
         try:

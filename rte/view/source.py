@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.loop.cycle import Cycle
 
 #: Seconds between two looks at the cluster, with and without somebody who watches.
@@ -184,13 +185,16 @@ class ViewSource:
         self._device_versions[name] = self.known.cluster.devices.fleet.version(name)
         if entry is None:
             del self._device_versions[name]
-        shown = None if entry is None else model.node(entry, self.known.cluster.devices)
+        shown = None if entry is None else self._shown(entry)
         outlook = entry.outlook() if entry is not None else None
         if shown is not None and outlook is not None:
             key = shown["machine"]
             if key not in self._machines:
                 self._machines[key] = model.machine(outlook.predicted.topology)
         return shown
+
+    def _shown(self, entry: NodeEntry) -> JsonObject | None:
+        return model.node(entry, self.known.cluster.devices, self.known.cycle)
 
     def _waiting_pods(self) -> list[JsonObject]:
         cluster = self.known.cluster

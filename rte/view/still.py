@@ -12,11 +12,13 @@ from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.loop.cycle import Cycle
+from rte.view import hardware
 from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     from rte.model.node import NodeReading
     from rte.reader.json import JsonObject
+    from rte.view.drawing.words import Names
 
 
 class Still:
@@ -34,8 +36,11 @@ def picture(cluster: Cluster) -> JsonObject:
     return {**source.snapshot(), "live": False}
 
 
-def picture_of(reading: NodeReading) -> JsonObject:
-    """A machine as a cluster of one node; without a kubelet nobody holds anything."""
+def picture_of(reading: NodeReading, names: Names | None = None) -> JsonObject:
+    """A machine as a cluster of one node, with its drawing.
+
+    Without a kubelet nobody holds anything. ``names``: of PCI devices.
+    """
     state = reading.state
     if state is None:
         topology = accounting.kubelet_topology(reading.machine)
@@ -59,4 +64,4 @@ def picture_of(reading: NodeReading) -> JsonObject:
             "spec": {"nodeName": name, "containers": []},
         }
         cluster.set_pod(objects.read_pod(obj, cluster.shapes), 0.0)
-    return picture(cluster)
+    return {**picture(cluster), "hardware": {name: hardware.describe(reading, names)}}

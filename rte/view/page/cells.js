@@ -1,9 +1,8 @@
 // CPU cells on a canvas. A column is a core, its threads lie one above the other.
 
-// Okabe and Ito's colours, told apart with every kind of colour vision; the rest is told by patterns.
-const COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"];
-const KINDS = COLOURS.length * 3;
-const CELL = 8;
+// A pod's colour is one of seven, its pattern one of three: both themes keep 3:1 to what is around.
+const COLOURS = 7;
+const KINDS = COLOURS * 3;
 const GAP = 1;
 
 function parseList(text) {
@@ -32,70 +31,93 @@ function kindsOf(node) {
   return kinds;
 }
 
-// CPU -> index of its pod among the node's, the kind of each pod, and the set of reserved CPUs.
+// What each CPU of a node is painted as: CPU -> index of its pod, the kind of each pod, sets of the
+// reserved CPUs, of those that belong to what is selected, and of those that a what-if would take.
 function ownersOf(node) {
   const owners = new Map();
+  const chosen = new Set();
   const kinds = kindsOf(node);
   node.pods.forEach((pod, index) => {
-    for (const cpu of parseList(pod.cpus)) owners.set(cpu, index);
+    for (const cpu of parseList(pod.cpus)) {
+      owners.set(cpu, index);
+      if (isChosen(pod)) chosen.add(cpu);
+    }
   });
-  return { owners, kinds: node.pods.map((pod) => kinds.get(pod.uid)), reserved: new Set(parseList(node.reserved)) };
+  return {
+    owners, chosen, kinds: node.pods.map((pod) => kinds.get(pod.uid)),
+    reserved: new Set(parseList(node.reserved)), tried: new Set(parseList(triedOn(node))),
+  };
 }
 
 function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function paintCell(pen, x, y, size, kind, reserved, colours) {
-  if (kind === undefined) {
-    pen.fillStyle = reserved ? colours.reserved : colours.free;
-    pen.fillRect(x, y, size, size);
-    return;
-  }
-  pen.fillStyle = COLOURS[kind % COLOURS.length];
+function themeColours() {
+  const names = ["edge", "reserved", "card", "text", "accent"];
+  const colours = Object.fromEntries(names.map((name) => [name, css(`--${name}`)]));
+  colours.pods = Array.from({ length: COLOURS }, (_, place) => css(`--pod${place}`));
+  return colours;
+}
+
+function frame(pen, x, y, size, width, colour) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = width;
+  pen.strokeRect(x + width / 2, y + width / 2, size - width, size - width);
+}
+
+function paintCell(pen, x, y, size, look, colours) {
+  const { kind, reserved, tried, chosen } = look;
+  pen.fillStyle = kind !== undefined ? colours.pods[kind % COLOURS] : reserved ? colours.reserved : colours.card;
   pen.fillRect(x, y, size, size);
   pen.strokeStyle = pen.fillStyle = colours.card;
-  if (kind >= 2 * COLOURS.length) {
+  if (kind === undefined && reserved) {
+    pen.fillRect(x, y + size / 2 - 1, size, 2);
+  } else if (kind === undefined) {
+    frame(pen, x, y, size, tried ? 2 : 1, tried ? colours.accent : colours.edge);
+    pen.fillStyle = colours.accent;
+    if (tried) pen.fillRect(x + size / 3, y + size / 3, size / 3, size / 3);
+  } else if (kind >= 2 * COLOURS) {
     pen.fillRect(x + size / 3, y + size / 3, size / 3, size / 3);
-  } else if (kind >= COLOURS.length) {
+  } else if (kind >= COLOURS) {
     pen.lineWidth = size / 5;
     pen.beginPath();
     pen.moveTo(x, y + size);
     pen.lineTo(x + size, y);
     pen.stroke();
   }
+  if (chosen) frame(pen, x, y, size, 2, colours.text);
 }
 
-function themeColours() {
-  return { free: css("--free"), reserved: css("--reserved"), card: css("--card") };
+// Where the cells of a zone go in a canvas of this width.
+function layout(cores, width, most, least = 8) {
+  const cell = Math.max(least, Math.min(most, Math.floor((width + GAP) / Math.max(1, cores.length)) - GAP));
+  const step = cell + GAP;
+  const columns = Math.max(1, Math.floor((width + GAP) / step));
+  const threads = cores.reduce((most, core) => Math.max(most, core.length), 1);
+  const rowHeight = threads * step + 2;
+  const height = Math.max(1, Math.ceil(cores.length / columns)) * rowHeight - 2;
+  return { cell, step, columns, rowHeight, height };
 }
 
-function sized(canvas, width, height) {
+// Draws a zone's cores as wide as the canvas is; canvas.cpuAt(x, y) tells the CPU at a place.
+function paintZone(canvas, cores, held, sizes) {
+  const width = canvas.clientWidth || 200;
+  const { cell, step, columns, rowHeight, height } = layout(cores, width, ...sizes);
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
-  return pen;
-}
-
-// Draws a zone's cores as wide as the canvas is; canvas.cpuAt(x, y) tells the CPU at a place.
-function paintZone(canvas, cores, held, most = 14) {
-  const width = canvas.clientWidth || 200;
-  const cell = Math.max(CELL, Math.min(most, Math.floor((width + GAP) / Math.max(1, cores.length)) - GAP));
-  const step = cell + GAP;
-  const columns = Math.max(1, Math.floor((width + GAP) / step));
-  const threads = cores.reduce((most, core) => Math.max(most, core.length), 1);
-  const rowHeight = threads * step + 2;
-  const rows = Math.max(1, Math.ceil(cores.length / columns));
-  const pen = sized(canvas, width, rows * rowHeight - 2);
   const colours = themeColours();
   cores.forEach((core, place) => {
     const x = (place % columns) * step;
     const y = Math.floor(place / columns) * rowHeight;
-    core.forEach((cpu, thread) =>
-      paintCell(pen, x, y + thread * step, cell, held.kinds[held.owners.get(cpu)], held.reserved.has(cpu), colours));
+    core.forEach((cpu, thread) => paintCell(pen, x, y + thread * step, cell, {
+      kind: held.kinds[held.owners.get(cpu)], reserved: held.reserved.has(cpu),
+      tried: held.tried.has(cpu), chosen: held.chosen.has(cpu),
+    }, colours));
   });
   canvas.cpuAt = (x, y) => {
     const column = Math.floor(x / step);
@@ -103,32 +125,4 @@ function paintZone(canvas, cores, held, most = 14) {
     const core = column < columns ? cores[row * columns + column] : undefined;
     return core?.[Math.floor((y - row * rowHeight) / step)];
   };
-}
-
-// Nodes as tiles, the darker the fuller: for more nodes than one looks at one by one.
-function paintHeat(canvas, nodes) {
-  const width = canvas.clientWidth || 600;
-  const step = nodes.length > 1500 ? 9 : 13;
-  const columns = Math.max(1, Math.floor(width / step));
-  const pen = sized(canvas, width, Math.ceil(nodes.length / columns) * step);
-  const colours = themeColours();
-  nodes.forEach((node, place) => {
-    const x = (place % columns) * step;
-    const y = Math.floor(place / columns) * step;
-    const total = node.zones.reduce((sum, zone) => sum + zone.cpus, 0);
-    const free = node.zones.reduce((sum, zone) => sum + zone.free, 0);
-    pen.globalAlpha = 1;
-    pen.fillStyle = colours.free;
-    pen.fillRect(x, y, step - 1, step - 1);
-    if (node.trust) {
-      pen.strokeStyle = css("--bad");
-      pen.strokeRect(x + 1.5, y + 1.5, step - 4, step - 4);
-    } else {
-      pen.globalAlpha = total ? 1 - free / total : 0;
-      pen.fillStyle = "#0072b2";
-      pen.fillRect(x, y, step - 1, step - 1);
-    }
-  });
-  pen.globalAlpha = 1;
-  canvas.nodeAt = (x, y) => nodes[Math.floor(y / step) * columns + Math.floor(x / step)];
 }

@@ -154,6 +154,13 @@ def claim(world: World, pod: str, node: str, *devices: str) -> None:
     world.cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
 
 
+def gang(world: World, name: str, cpus: int, of: str) -> None:
+    """A pod without a node that belongs to a gang."""
+    obj = pod_object(name, cpus)
+    obj["spec"]["schedulingGroup"] = {"podGroupName": of}
+    world.cluster.set_pod(objects.read_pod(obj, world.cluster.shapes), 0.0)
+
+
 def wait(world: World, name: str, cpus: int, why: str) -> None:
     """A pod without a node."""
     condition = {
