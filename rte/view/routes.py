@@ -87,7 +87,8 @@ class _RouteAnswers:
     async def hardware(self, request: web.Request) -> web.Response:
         name = request.query.get("node", "")
         entry = self._source.known.cluster.nodes.get(name)
-        reading = entry and hardware.reading_of(entry, self._source.known.cycle)
+        cycle = self._source.known.cycle
+        reading = hardware.reading_of(entry, cycle) if entry is not None else None
         if reading is None:
             return _json({"error": f"nothing is known of the hardware of {name}"}, status=404)
         return _json(await beside(lambda: hardware.describe(reading)))

@@ -124,6 +124,15 @@ async def test_data_and_times_that_were(client, world: World) -> None:
         assert (await client.get("/view/at", params={"t": wrong})).status == 400
 
 
+async def test_hardware_is_drawn_with_its_holders(client, world: World) -> None:
+    assert place(world, "n", "a", 2, gpus=1)
+    drawn = await (await client.get("/view/hardware", params={"node": "n"})).json()
+    assert drawn["svg"].startswith("<svg")
+    held = {each["id"]: each["holder"] for each in drawn["devices"]}
+    assert held == {"gpu0": "default/a main", "gpu1": ""}
+    assert (await client.get("/view/hardware", params={"node": "x"})).status == 404
+
+
 async def test_explain_by_uid_and_by_name(client, world: World) -> None:
     wait(world, "large", 99, "w")
     for wanted in ("uid-large", "default/large"):
@@ -145,10 +154,12 @@ async def test_what_if_counts_and_places(client) -> None:
     answer = await (await client.post("/view/try", data=json.dumps(POD))).json()
     assert answer["fit"]["total"] == 7
     assert answer["explain"]["chosen"] == "n"
+    assert answer["takes"] == {"n": "1-2,17-18"}
     gang = await (await client.post("/view/try", data=json.dumps(GANG))).json()
     assert gang["pods"] == 6
     assert gang["together"]["verdict"] == "fits"
     assert set(gang["together"]["places"].values()) == {"n"}
+    assert gang["takes"] == {"n": "1-6,8-13,17-22,24-29"}
 
 
 async def test_what_if_for_a_workload_asks_with_the_labels_of_its_template(client) -> None:
