@@ -89,6 +89,9 @@ def main() -> None:
     parser.add_argument("--modules", action="store_true")
     parser.add_argument("--subject", action="append", default=[])
     parser.add_argument("--changes", type=int, default=10000)
+    parser.add_argument(
+        "--pods", type=int, default=0, help="with a CPU each that stay all the time"
+    )
     parser.add_argument("--machine", default="64-2s", help="name of a machine of fixtures/sysfs")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds after the first publish")
     args = parser.parse_args()
@@ -140,12 +143,15 @@ async def _run(
     server: APIServer, pid: int, began: float, args: argparse.Namespace
 ) -> dict[str, Any]:
     await _shows(server, None, 60)
-    first = time.monotonic() - began
+    first, idle = time.monotonic() - began, _free_cpus(server)
+    for number in range(args.pods):
+        _create(server, number, 1)
+        await _shows(server, idle - number - 1, 60)
     process = psutil.Process(pid)
     await asyncio.sleep(args.settle)
     start, cpu = process.memory_info().rss, sum(process.cpu_times()[:2])
     missed, idle = 0, _free_cpus(server)
-    for number in range(args.changes // 2):
+    for number in range(args.pods, args.pods + args.changes // 2):
         cpus = 1 + number % 8
         _create(server, number, cpus)
         missed += not await _shows(server, idle - cpus, 5)

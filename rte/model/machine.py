@@ -154,6 +154,22 @@ class PCIZones:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CPUBasics:
+    """What Koordinator compares nodes by; not known: ``unknown``, False, empty.
+
+    Attributes:
+        name, vendor: the lines ``model name`` and ``vendor_id`` of /proc/cpuinfo.
+        turbo: Intel's is there and not switched off.
+        l3_ways: mask of the ways of an L3 cache, where resctrl is mounted.
+    """
+
+    name: str = "unknown"
+    vendor: str = "unknown"
+    turbo: bool = False
+    l3_ways: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """All that the agent knows of the hardware. ``cpus`` and ``zones`` ascend by id.
 
@@ -166,6 +182,7 @@ class Machine:
         core_caches: kind of core (``CPU.kind``) -> name (``L1d``, ``L1i``, ``L2``) -> bytes of the
             caches below L3, by its first core; both are shown, nothing is placed by them.
         cpu_arch: the microarchitecture by the compilers' name (``icelake``), ``""`` if not known.
+        basics: of the CPUs, in Koordinator's words.
         pci_zones: zones of all PCI functions, those too that ``pci`` leaves out.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
     """
@@ -182,6 +199,7 @@ class Machine:
     vendor: str = ""
     model: str = ""
     cpu_arch: str = ""
+    basics: CPUBasics = CPUBasics()
     isolated: CPUSet = 0
     nohz_full: CPUSet = 0
     warnings: tuple[str, ...] = field(default=(), compare=False)

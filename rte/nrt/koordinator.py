@@ -2,11 +2,12 @@
 
 Keys, JSON and semantics: koordinator-sh/koordinator ``apis/extension`` (``node.go``) and koordlet's
 ``states_noderesourcetopology.go``. Pods of class LS and BE, and those to which Koordinator's
-scheduler gave CPUs, are no kubelet's business there. ``cpu-basic-info`` is koordlet's own.
+scheduler gave CPUs, are no kubelet's business there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.model.bits import CPUSet
+    from rte.model.machine import Machine
     from rte.model.node import CPUInfo, NodeReading, NodeState, Topology
     from rte.reader.json import JsonObject
 
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
+CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
 CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
 BE_CPU_SHARED_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
 POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
@@ -34,6 +37,7 @@ CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 RESERVATION = "node.koordinator.sh/reservation"
 SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 ANNOTATIONS = (
+    CPU_BASIC_INFO,
     CPU_TOPOLOGY,
     CPU_SHARED_POOLS,
     BE_CPU_SHARED_POOLS,
@@ -78,6 +82,7 @@ def encode(reading: NodeReading) -> dict[str, str]:
         best_effort |= pod.cpus if pod.qos == "LSE" else 0
     pools = {mask: _shared_pools(topology.cpus, mask, away) for mask in {taken, best_effort}}
     documents = {
+        CPU_BASIC_INFO: _cpu_basic_info(reading.machine),
         CPU_TOPOLOGY: {
             "detail": [
                 {"id": cpu.cpu, "core": cpu.core, "socket": cpu.socket, "node": cpu.zone}
@@ -92,6 +97,21 @@ def encode(reading: NodeReading) -> dict[str, str]:
         SYSTEM_QOS: msgspec.to_builtins(system),
     }
     return {key: orjson.dumps(document).decode() for key, document in documents.items()}
+
+
+def _cpu_basic_info(machine: Machine) -> Mapping[str, str | bool]:
+    """``CPUBasicInfo`` of apis/extension/cpu_normalization.go, by which koord-manager looks up how
+    fast the CPUs of a node are; what says nothing is left out.
+    """
+    cores = Counter((cpu.socket, cpu.core) for cpu in machine.cpus if cpu.online)
+    said: dict[str, str | bool] = {
+        "cpuModel": machine.basics.name,
+        "hyperThreadEnabled": any(threads > 1 for threads in cores.values()),
+        "turboEnabled": machine.basics.turbo,
+        "catL3CbmMask": machine.basics.l3_ways,
+        "vendorID": machine.basics.vendor,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def _reservation(annotations: Mapping[str, str], topology: Topology) -> _Reservation:

@@ -53,6 +53,7 @@ _ORDER = (
     node_state.ANNOTATION,
     device_zones.ANNOTATION,
     group_inventory.ANNOTATION,
+    koordinator.CPU_BASIC_INFO,
     *koordinator.COPIED,
     koordinator.CPU_SHARED_POOLS,
     koordinator.BE_CPU_SHARED_POOLS,

@@ -39,6 +39,7 @@ _FILES = (
     "devices/system/cpu/present",
     "devices/system/cpu/isolated",
     "devices/system/cpu/nohz_full",
+    "devices/system/cpu/intel_pstate/no_turbo",
     "devices/system/cpu/cpu[0-9]*/online",
     "devices/system/cpu/cpu[0-9]*/cpu_capacity",
     "devices/system/node/has_cpu",

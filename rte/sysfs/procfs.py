@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rte.model.machine import CPUBasics
 from rte.sysfs.tree import pieces
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Identity:
     vendor: str
     model: str
     sockets: int
+    basics: CPUBasics
     family: int = -1
     number: int = -1
     stepping: int = -1
@@ -89,6 +91,9 @@ def read_identity(proc: Tree) -> Identity:
         number=_number(found.get("model")),
         stepping=_number(found.get("stepping")),
         part=found.get("CPU part", ""),
+        basics=CPUBasics(
+            name=found.get("model name") or "unknown", vendor=found.get("vendor_id") or "unknown"
+        ),
     )
 
 

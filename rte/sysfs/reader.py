@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from rte import errors
 from rte.model import machine
 from rte.sysfs import architecture, caches, cpus, pci, procfs, zones
-from rte.sysfs.tree import Notes, Tree
+from rte.sysfs.tree import Notes, Tree, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
         vendor=identity.vendor,
         model=identity.model,
         cpu_arch=architecture.name_of(identity),
+        basics=replace(
+            identity.basics,
+            turbo=text_of(sys_tree, f"{sources.root}/intel_pstate/no_turbo") == "0",
+            l3_ways=text_of(sys_tree, "fs/resctrl/info/L3/cbm_mask"),
+        ),
         isolated=cpus.read_mask(sys_tree, "isolated"),
         nohz_full=cpus.read_mask(sys_tree, "nohz_full"),
         warnings=notes.lines(),

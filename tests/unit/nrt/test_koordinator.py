@@ -15,6 +15,7 @@ import pytest
 from rte.accounting.koordlet import koordlet_pod
 from rte.accounting.liveness import node_pod
 from rte.model import bits
+from rte.model.machine import CPU, CPUBasics, Machine
 from rte.model.node import (
     CPUInfo,
     Holding,
@@ -64,6 +65,7 @@ def read(reading: NodeReading, key: str) -> object:
 
 def test_the_keys_are_koordinators() -> None:
     assert set(koordinator.encode(node())) == {
+        "node.koordinator.sh/cpu-basic-info",
         "node.koordinator.sh/cpu-topology",
         "node.koordinator.sh/cpu-shared-pools",
         "node.koordinator.sh/be-cpu-shared-pools",
@@ -331,3 +333,37 @@ def test_more_reserved_than_there_is_reserves_nothing_by_name() -> None:
 
 def read_pools(told: dict[str, str]) -> list[str]:
     return [pool["cpuset"] for pool in json.loads(told[koordinator.CPU_SHARED_POOLS])]
+
+
+# cpu-basic-info (getCPUBasicInfo in koordlet's util/cpuinfo.go)
+
+
+@pytest.mark.parametrize(
+    ("basics", "threads", "told"),
+    [
+        (CPUBasics(), 1, {"cpuModel": "unknown", "vendorID": "unknown"}),
+        (
+            CPUBasics(name="Xeon", vendor="GenuineIntel", turbo=True, l3_ways="fff"),
+            2,
+            {
+                "cpuModel": "Xeon",
+                "hyperThreadEnabled": True,
+                "turboEnabled": True,
+                "catL3CbmMask": "fff",
+                "vendorID": "GenuineIntel",
+            },
+        ),
+    ],
+)
+def test_what_cpus_are_compared_by(basics, threads, told):
+    cpus = tuple(CPU(id=i, core=i - i % threads, die=0, socket=0, zone=0) for i in range(4))
+    machine = Machine(cpus=cpus, zones=(), basics=basics)
+    reading = replace(node(), machine=machine)
+    assert json.loads(koordinator.encode(reading)[koordinator.CPU_BASIC_INFO]) == told
+
+
+def test_a_core_of_which_one_thread_is_off_line_has_no_hyper_threads():
+    cpus = tuple(CPU(id=i, core=0, die=0, socket=0, zone=0, online=i == 0) for i in range(2))
+    reading = replace(node(), machine=Machine(cpus=cpus, zones=()))
+    told = json.loads(koordinator.encode(reading)[koordinator.CPU_BASIC_INFO])
+    assert "hyperThreadEnabled" not in told

@@ -10,6 +10,7 @@ import pytest
 
 from rte import errors
 from rte.model import bits
+from rte.model.machine import CPUBasics
 from rte.sysfs import document, read_machine
 from tests import machines
 from tests.machines import GIB, MIB, Shape
@@ -390,3 +391,20 @@ def test_cpuinfo_of_every_architecture_names_its_cpus(tmp_path: Path, architectu
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(text)
     assert [cpu.id for cpu in read(tmp_path).cpus] == cpus
+
+
+def test_what_koordinator_compares_cpus_by(tmp_path: Path) -> None:
+    sys, proc = tmp_path / "sys", tmp_path / "proc"
+    for path, text in {
+        sys / "devices/system/cpu/online": "0",
+        sys / "devices/system/cpu/intel_pstate/no_turbo": "0\n",
+        sys / "fs/resctrl/info/L3/cbm_mask": "7ff\n",
+        proc / "cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert read_machine(sys, proc).basics == CPUBasics(
+        name="Xeon", vendor="GenuineIntel", turbo=True, l3_ways="7ff"
+    )
+    (sys / "devices/system/cpu/intel_pstate/no_turbo").write_text("1\n")
+    assert not read_machine(sys, proc).basics.turbo

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rte.model.machine import CPUBasics
 from rte.sysfs import procfs, tree
 
 if TYPE_CHECKING:
@@ -71,4 +72,6 @@ def test_sockets_are_counted_wherever_the_pieces_of_cpuinfo_end(
     (tmp_path / "cpuinfo").write_text("\n\n".join(blocks))
     monkeypatch.setattr(tree, "_PIECE", piece)
     identity = procfs.read_identity(tree.Tree(tmp_path, "/proc"))
-    assert identity == procfs.Identity(vendor="V", model="M", sockets=3)
+    assert identity == procfs.Identity(
+        vendor="V", model="M", sockets=3, basics=CPUBasics(name="M", vendor="V")
+    )
