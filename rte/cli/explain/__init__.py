@@ -266,6 +266,7 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         lines.append(f"    {node.rules}")
     if node.would_help and not node.fits:
         lines.append(f"    would fit without: {', '.join(node.would_help)}")
+    lines += [f"    {line}" for line in node.advice]
     return lines
 
 

@@ -9,6 +9,7 @@ from rte import errors
 from rte.model import quantity, words
 from rte.model.node import Holding
 from rte.placement import explain
+from rte.placement.advice import advise
 from rte.placement.kubelet import releases
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
@@ -45,6 +46,7 @@ class NodeAnswer:
         zones: per zone what is wanted, free, and short.
         lands: container -> zones where the kubelet will put it.
         would_help: namespace/name of pods whose end would let it in.
+        advice: what stands in its way, or would bring it into one place: requests, settings.
         totals: resource -> (wanted, free) of the node as a whole: milli-CPU, bytes, units. What
             plain Kubernetes looks at.
         groups: of a pod with processing groups, where they decide.
@@ -63,6 +65,7 @@ class NodeAnswer:
     zones: tuple[explain.ZoneAnswer, ...] = ()
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     would_help: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     groups: GroupsAnswer | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -118,6 +121,7 @@ def parse_answer(document: Json) -> PodAnswer:
                     ),
                     "lands": {name: tuple(zones) for name, zones in node["lands"].items()},
                     "would_help": tuple(node["would_help"]),
+                    "advice": tuple(node.get("advice") or ()),
                     "totals": {
                         name: (pair[0], pair[1]) for name, pair in node.get("totals", {}).items()
                     },
@@ -249,11 +253,13 @@ def _answer(
     outlook = entry.outlook()
     if outlook is None or pod.shape.malformed or not pod.shape.may_need_zone or entry.distrust():
         return answer
-    told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+    asked = replace(pod.shape.pod, uid=pod.kubelet_uid)
+    told = explain.explain(outlook.predicted, asked)
     return replace(
         answer,
         container=told.container,
         zones=told.zones,
         lands=told.lands if answer.fits else {},
         would_help=tuple(names.get(uid, uid) for uid in told.would_help),
+        advice=() if pod.node else advise(outlook.predicted, asked, told),
     )

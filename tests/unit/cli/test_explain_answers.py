@@ -159,3 +159,15 @@ def test_each_rules_score_stands_beside_the_nodes_that_take_the_pod(write, clust
         f"scores: ZoneRoom {best['scores']['ZoneRoom']:.0f}"
         in (explained(capsys, "-f", pod, "--from", cluster)[1])
     )
+
+
+def test_a_refused_pod_is_told_what_would_let_it_in(write, cluster, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 9)])
+    code, out = explained(capsys, "-f", pod, "--from", cluster)
+    assert code == 1
+    assert "    would fit with cpu 8 in container c0\n" in out
+    smaller = write("smaller.yaml", [pod_yaml("new", 8)])
+    assert explained(capsys, "-f", smaller, "--from", cluster)[0] == 0
+    _, text = explained(capsys, "-f", pod, "--from", cluster, "-o", "json")
+    told = {node["node"]: node["advice"] for node in json.loads(text)["nodes"]}
+    assert told["b-half"][0] == "would fit with cpu 8 in container c0"
