@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rte import errors, placement
-from rte.k8s import workload
+from rte import placement
 from rte.model import bits
-from rte.reader import budget, yamltext
 from rte.scheduler.framework import objects
 from rte.scheduler.front import answers, turns
 from rte.scheduler.front import fit as fits
 from rte.scheduler.front.groups import books_of
 from rte.scheduler.loop.gangs.ground import member_of
+from rte.view import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.desk import FitDesk
     from rte.view.source import ViewKnown
 
-#: Pods of one question, and admissions that it may cost: a fraction of a second. So it ends by
-#: itself, and a thread will do; a process, which could be ended, would need the whole cluster.
-_MOST_PODS = 200
+#: Admissions that a question may cost: a fraction of a second. So it ends by itself, and a thread
+#: will do; a process, which could be ended, would need the whole cluster.
 _STEPS = 5_000
 
 
@@ -43,7 +41,9 @@ async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> JsonObject:
     Raises:
         errors.RteError: the text is no manifest of pods.
     """
-    pods = await turns.beside(lambda: _pods(body))
+    owned = (field for plugin in known.cycle.profile.plugins for field in plugin.owns)
+    fields = frozenset(field.partition(".")[0] for field in owned)
+    pods = await turns.beside(lambda: manifest.read_pods(body, fields))
     views = []
     for pod in pods:
         views.append(objects.read_pod(pod, known.cluster.shapes))
@@ -101,31 +101,3 @@ async def _takes(
             given = books_of(known.cycle).answers.place(wish, ground.ground).allocation
             taken[name] |= given.cpu_mask() if given else 0
     return {name: bits.format_list(cpus) for name, cpus in taken.items() if cpus}
-
-
-def _pods(text: bytes) -> list[JsonObject]:
-    found = yamltext.load_all(text, "manifest", budget.ANNOTATION, aliases=False)
-    documents = [each for each in found if each is not None]
-    out: list[JsonObject] = []
-    for document in documents:
-        if not isinstance(document, dict):
-            raise errors.ParseError("manifest", document, "expected Kubernetes objects")
-        is_workload = workload.is_workload(document)
-        out += workload.pods_of(document, _MOST_PODS) if is_workload else [document]
-    if not out:
-        raise errors.ParseError("manifest", text, "there is no pod in it")
-    if len(out) > _MOST_PODS:
-        raise errors.ParseError("manifest", len(out), f"{_MOST_PODS} pods at most")
-    # A workload stands for what its pods are, written out.
-    budget.ANNOTATION.check(out, "manifest")
-    for number, pod in enumerate(out):
-        metadata = pod.setdefault("metadata", {})
-        if not isinstance(metadata, dict):
-            raise errors.ParseError("metadata", metadata, "expected an object")
-        metadata.setdefault("name", "pod")
-        # None of the cluster's: the question is about pods that are not there.
-        metadata["uid"] = f"what-if-{number}"
-        if not isinstance(pod.get("spec"), dict):
-            raise errors.ParseError("spec", pod.get("spec"), "expected an object")
-        pod["spec"].pop("nodeName", None)
-    return out

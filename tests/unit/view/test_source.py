@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from importlib import resources
 from itertools import pairwise
 
 import aiohttp
@@ -13,7 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from rte.scheduler.front.turns import Turns
-from rte.view import page
+from rte.sim.apiserver import schema
+from rte.view import manifest, page
 from rte.view.routes import routes
 from rte.view.serve import serve
 from rte.view.source import ViewSource
@@ -168,6 +170,31 @@ async def test_what_if_for_a_workload_asks_with_the_labels_of_its_template(clien
     deployment = {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
     answer = await (await client.post("/view/try", data=json.dumps(deployment))).json()
     assert "gang labels" in json.dumps(answer["explain"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ("containers: [{name: c, resource: {limits: {cpu: 4}}}]", "spec.containers[0].resource"),
+        ("containers: [{name: c, resources: {limit: {cpu: 4}}}]", "resources.limit"),
+        ("containers: [{name: c, resources: {limits: {cpus: 4}}}]", "limits.cpus"),
+        ("containers: [{name: c}]\n  nodeSelectors: {a: b}", "spec.nodeSelectors"),
+        ("containers: [{name: c}]\n  resources: {limits: {cpus: 4}}", "spec.resources.limits.cpus"),
+    ],
+)
+async def test_a_misspelt_field_is_refused_and_not_left_out(client, spec: str, named: str) -> None:
+    answer = await client.post("/view/try", data=f"kind: Pod\nspec:\n  {spec}".encode())
+    error = (await answer.json())["error"]
+    assert answer.status == 400
+    assert named in error
+    assert "no such field or resource" in error
+
+
+def test_the_fields_of_containers_are_those_of_the_newest_release() -> None:
+    types = json.loads(resources.files(schema).joinpath("types.json").read_text())
+    told = {"Container": manifest.CONTAINER, "ResourceRequirements": manifest.RESOURCES}
+    for name, fields in told.items():
+        assert fields == {field for field, *_ in types[f"core/v1.{name}"]}
 
 
 @pytest.mark.parametrize(
