@@ -114,7 +114,7 @@ class Story:
 
 
 #: Seconds of an episode in which things happen, and after it, in which nothing does.
-EPISODE_S, QUIET_S = 720.0, 180.0
+EPISODE_S, QUIET_S = 600.0, 300.0
 
 
 def draw_story(

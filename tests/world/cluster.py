@@ -394,10 +394,16 @@ class World:
         store.compacted = store.revision
         for watch in store.watches():
             watch.stop()
+        # Who is away until versions have caught up cannot tell; operators restart such clients.
+        agents = [node.agent for node in self.nodes.values()]
+        for process in (*self.schedulers.values(), *agents):
+            process.link = Link()
+        self.api_away_until = 0.0
         for node in self.nodes.values():
             node.upset["restore"] = self.now()
         self.judge.restored()
-        self.later(3.0, self._tell_again)
+        for seconds in (3.0, 30.0, 120.0, 200.0):
+            self.later(seconds, self._tell_again)
 
     def _tell_again(self) -> None:
         """Kubelets tell again what has ended meanwhile (their status managers reconcile)."""
