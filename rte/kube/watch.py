@@ -36,8 +36,9 @@ class WatchEvent:
 
     ``LISTED``: ``object`` is the whole List and replaces all that was known (sent first, and again
     after each loss of history); else ``object`` is the item after the change. ``PAGE``: ``object``
-    has some items of a List that is on its way; ``first``: it begins with these. ``restored``: of
-    a first page, versions are older than ones that were told before: an etcd was restored.
+    is a List that has some of the items, while others are on their way; ``first``: it begins with
+    these. ``restored``: of a first page, versions are older than ones that were told before: an
+    etcd was restored.
     """
 
     kind: Literal["PAGE", "LISTED", "ADDED", "MODIFIED", "DELETED"]
@@ -131,7 +132,10 @@ async def _list(
         async for page in found:
             if paged:
                 restored = page.first and _is_older(_version(page.rest), newest)
-                yield "", WatchEvent("PAGE", {"items": page.items}, page.first, restored)
+                yield (
+                    "",
+                    WatchEvent("PAGE", {**page.rest, "items": page.items}, page.first, restored),
+                )
             elif page.first:
                 listed["items"] = page.items
             else:

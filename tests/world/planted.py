@@ -70,12 +70,12 @@ def _no_versions(right: Any) -> Any:
 
 
 def _never_stale(right: Any) -> Any:
-    def set_pod(self: Any, pod: Any, now: float) -> bool:
+    def set_pod(self: Any, pod: Any, now: float, as_of: int = 0) -> bool:
         import dataclasses
 
         old = self.pods.get(pod.uid)
         newer = old.version + 1 if old is not None and pod.version < old.version else pod.version
-        return bool(right(self, dataclasses.replace(pod, version=newer), now))
+        return bool(right(self, dataclasses.replace(pod, version=newer), now, as_of))
 
     return set_pod
 

@@ -260,15 +260,19 @@ class Cluster:
 
     # --- pods ------------------------------------------------------------------------------------
 
-    def set_pod(self, pod: PodView, now: float) -> bool:
-        """A pod was added or changed; False: nothing that is older than what is known counts."""
-        old = self.pods.get(pod.uid)
-        if old is not None and pod.version < old.version:
+    def set_pod(self, pod: PodView, now: float, as_of: int = 0) -> bool:
+        """A pod was added or changed; False: nothing that is older than what is known counts.
+
+        ``as_of``: version of the list that it was in. One that is newer than what is known shows
+        an older state, or one who has ended, where an etcd was restored and its versions go on.
+        """
+        old, version = self.pods.get(pod.uid), max(pod.version, as_of)
+        if old is not None and version < old.version:
             return False
-        if old is None and self._has_ended(pod):
+        if old is None and self._has_ended(pod, version):
             return False
         if pod.terminal:
-            self._end(pod, now)
+            self._end(pod, now, version)
         elif pod.node:
             self._bound(pod, old)
         else:
@@ -281,11 +285,11 @@ class Cluster:
                 self._place(self._as_decided(pod, where), where)
         return True
 
-    def remove_pod(self, uid: str, now: float) -> None:
+    def remove_pod(self, uid: str, now: float, as_of: int = 0) -> None:
         """A pod is gone from the API."""
         old = self.pods.get(uid)
         if old is not None:
-            self._end(old, now)
+            self._end(old, now, as_of)
 
     def expunge(self, uid: str) -> None:
         """Nothing is known of the pod any more, however far a change of it has come."""
@@ -304,12 +308,18 @@ class Cluster:
             if name not in own:
                 self._lift(uid, name)
 
-    def _has_ended(self, pod: PodView) -> bool:
+    def _has_ended(self, pod: PodView, version: int) -> bool:
         """Whether the pod is known to be over: a list may be older than what a watch has told."""
         entry = self.nodes.get(pod.node)
-        return entry is not None and not pod.mirror and pod.kubelet_uid in entry.gone
+        stone = entry.gone.get(pod.kubelet_uid) if entry is not None and not pod.mirror else None
+        if entry is None or stone is None:
+            return False
+        if pod.terminal or not 0 < stone.version < version:
+            return True
+        del entry.gone[pod.kubelet_uid]  # it lives again: an etcd was restored
+        return False
 
-    def _end(self, pod: PodView, now: float) -> None:
+    def _end(self, pod: PodView, now: float, version: int) -> None:
         self.pods.pop(pod.uid, None)
         self.unnominate(pod.uid)
         self._written.pop(pod.uid, None)
@@ -317,7 +327,7 @@ class Cluster:
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
             used, held = dict(entry.used), entry.drop(pod.uid)
-            entry.bury(pod, now)
+            entry.bury(pod, now, version)
             self.touch(entry)
             if held is not None:
                 self._count(held, entry, -1)

@@ -50,13 +50,14 @@ class IntakeResult:
 
 
 class _Shown(NamedTuple):
-    """An object as the API shows it; ``age_s``: of a Lease."""
+    """An object as the API shows it; ``age_s``: of a Lease; ``as_of``: of the list it was in."""
 
     obj: Mapping[str, Any]
     metadata: Mapping[str, Any]
     key: str
     now: float
     age_s: float
+    as_of: int
     taken: IntakeResult
 
 
@@ -65,6 +66,7 @@ class _Missing(NamedTuple):
 
     key: str
     now: float
+    as_of: int
     taken: IntakeResult
 
 
@@ -88,18 +90,25 @@ class Intake:
         self.instead: Callable[[PodView], PodView] = lambda view: view
 
     def seen(
-        self, collection: str, obj: Mapping[str, Any], now: float, *, age_s: float = 0.0
+        self,
+        collection: str,
+        obj: Mapping[str, Any],
+        now: float,
+        *,
+        age_s: float = 0.0,
+        as_of: int = 0,
     ) -> IntakeResult:
         """An object as the API shows it.
 
-        ``age_s``: seconds by the wall clock since a Lease was renewed, by its own word.
+        ``age_s``: seconds by the wall clock since a Lease was renewed, by its own word. ``as_of``:
+        version of the list that it was in, if it was in one.
         """
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         key, taken = key_of(collection, metadata), IntakeResult()
         if collection != "pods":
             self._known.setdefault(collection, set()).add(key)
-        shown = _Shown(obj, metadata, key, now, age_s, taken)
+        shown = _Shown(obj, metadata, key, now, age_s, as_of, taken)
         try:
             if COLLECTIONS[collection].seen(self, shown) is False:
                 return taken
@@ -123,11 +132,11 @@ class Intake:
             return ObjectReference(kind="Node", name=name, uid=info.uid if info else "")
         return None
 
-    def gone(self, collection: str, key: str, now: float) -> IntakeResult:
-        """An object is not there any more."""
+    def gone(self, collection: str, key: str, now: float, as_of: int = 0) -> IntakeResult:
+        """An object is not there any more, as of that version of the API (0: unknown)."""
         taken = IntakeResult(told=self._malformed.note(collection, key))
         self._known.get(collection, set()).discard(key)
-        COLLECTIONS[collection].gone(self, _Missing(key, now, taken))
+        COLLECTIONS[collection].gone(self, _Missing(key, now, as_of, taken))
         return taken
 
     def listed(self, collection: str, found: Some[str], version: int) -> list[str]:
@@ -173,22 +182,22 @@ class Intake:
             # Where a malformed pod waits, it does so with that reason.
             substitute = objects.stand_in(shown.obj, str(error), shapes)
             if substitute is not None:
-                self._set_view(substitute, shown.now, shown.taken)
+                self._set_view(substitute, shown)
             raise
-        self._set_view(self.instead(view), shown.now, shown.taken)
+        self._set_view(self.instead(view), shown)
         return True
 
     def _forget_pod(self, missing: _Missing) -> None:
         before = self._cluster.pods.get(missing.key)
-        self._cluster.remove_pod(missing.key, missing.now)
+        self._cluster.remove_pod(missing.key, missing.now, missing.as_of)
         self._cluster.gangs.gone(missing.key)
         if before is not None:
             missing.taken.pods.append((before, None))
 
-    def _set_view(self, view: PodView, now: float, taken: IntakeResult) -> None:
+    def _set_view(self, view: PodView, shown: _Shown) -> None:
         before = self._cluster.pods.get(view.uid)
-        if self._cluster.set_pod(view, now):
-            taken.pods.append((before, view))
+        if self._cluster.set_pod(view, shown.now, shown.as_of):
+            shown.taken.pods.append((before, view))
 
     def _set_node(self, shown: _Shown) -> None:
         try:
@@ -354,7 +363,7 @@ class Intake:
         # What a malformed claim held when it was last read counts on.
         known, claim = self._cluster.devices, devices.read_claim(shown.obj)
         freed = known.freed
-        if known.set_claim(claim):
+        if known.set_claim(claim, shown.as_of):
             self._device_claim_changed(claim.key, freed=known.freed > freed)
 
     def _forget_device_claim(self, missing: _Missing) -> None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rte import errors, nrt, placement
 from rte.nrt import group_inventory
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 #: Seconds for which a pod that has ended is remembered although no report names it: a late
 #: report might still.
 TOMBSTONE_S = 300.0
+
+
+class Tombstone(NamedTuple):
+    """When a pod had ended: monotonic seconds, and version of the API (0: unknown)."""
+
+    since: float
+    version: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +201,7 @@ class NodeEntry:
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.scored: Counter[str] = Counter()
-        self.gone: dict[str, float] = {}
+        self.gone: dict[str, Tombstone] = {}
         self.endings = 0
         self.bound_at: dict[str, int] = {}
         self._deleting: set[str] = set()
@@ -263,7 +270,7 @@ class NodeEntry:
             self.bound_at.pop(uid, None)
         return pod
 
-    def bury(self, pod: PodView, now: float) -> None:
+    def bury(self, pod: PodView, now: float, version: int = 0) -> None:
         """The API shows the pod terminal or gone, so the kubelet has let go of it.
 
         The mirror of a static pod may go while the pod runs on: that says nothing.
@@ -271,7 +278,7 @@ class NodeEntry:
         self.endings += 1
         if not pod.mirror:
             self.gone.pop(pod.kubelet_uid, None)
-            self.gone[pod.kubelet_uid] = now
+            self.gone[pod.kubelet_uid] = Tombstone(now, version)
             self.forget_buried(now)
 
     def forget_buried(self, now: float) -> None:
@@ -279,14 +286,14 @@ class NodeEntry:
 
         They are in the order of time, so this costs what it drops.
         """
-        if not self.gone or now - next(iter(self.gone.values())) < TOMBSTONE_S:
+        if not self.gone or now - next(iter(self.gone.values())).since < TOMBSTONE_S:
             return
         reported = self.report.state if self.report else None
         named = reported.admitted | reported.holdings.keys() if reported else frozenset()
         self.gone = {
-            uid: since
-            for uid, since in self.gone.items()
-            if uid in named or now - since < TOMBSTONE_S
+            uid: stone
+            for uid, stone in self.gone.items()
+            if uid in named or now - stone.since < TOMBSTONE_S
         }
 
     def allocatable(self) -> Mapping[str, int]:

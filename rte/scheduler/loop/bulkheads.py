@@ -101,7 +101,9 @@ class Bulkheads:
                 return
             del self._objects[collection, key]
         with self.quarantine.guard(collection, key, now) as bulkhead:
-            taken = self._intake.seen(collection, event.obj, now, age_s=event.age_s)
+            taken = self._intake.seen(
+                collection, event.obj, now, age_s=event.age_s, as_of=event.as_of
+            )
             self._take(taken, now)
         if bulkhead.fault is None:
             if known is not None:
@@ -132,7 +134,7 @@ class Bulkheads:
             case "reports":
                 self._reports.pop(key, None)
         with self.quarantine.guard(collection, key, now) as bulkhead:
-            self._take(self._intake.gone(collection, key, now), now)
+            self._take(self._intake.gone(collection, key, now, event.as_of), now)
         if collection == "pods" and bulkhead.fault is not None:
             with self.quarantine.guard("retractions", f"{collection} {key}", now):
                 self._expunge(key, now)

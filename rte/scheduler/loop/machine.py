@@ -165,7 +165,7 @@ class SchedulerMachine:
             case messages.Listed():
                 gone = self.intake.listed(event.collection, event.keys, event.version)
                 for key in self._bulkheads.missing(event, gone):
-                    self._bulkheads.told(messages.Gone(event.collection, key), now)
+                    self._bulkheads.told(messages.Gone(event.collection, key, event.version), now)
             case messages.Restored():
                 self.intake.restored(event.collection)
             case messages.Leading():

@@ -27,19 +27,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An object as the API shows it. ``age_s``: of a Lease, by the wall clock and its own word."""
+    """An object as the API shows it.
+
+    ``age_s``: of a Lease, by the wall clock and its own word. ``as_of``: version of the list that
+    it was in; 0: it was in none, and its own says how new it is.
+    """
 
     collection: str
     obj: Mapping[str, Any]
     age_s: float = 0.0
+    as_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """An object that the API does not show any more."""
+    """An object that the API does not show any more. ``as_of``: which version of it; 0: unknown."""
 
     collection: str
     key: str
+    as_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_S, FIRST_REST_S = 0.1, 1.0
 MOST_BACKOFF_S = 10.0
 
+#: Places of groups that were given up may stay until there are so many of them.
+_SPARE = 64
+
 
 class SchedulingQueue:
     """All pods that wait for us: active, unschedulable until an event, or backing off.
@@ -224,18 +227,19 @@ class SchedulingQueue:
         for (refused, long), heap in self._active.items():
             if long and quick:
                 continue
-            while heap:
-                order, _, group = heap[0]
-                if (
-                    self._is_awake(group)
-                    and not group.resting
-                    and group.order() == order
-                    and refused is group.was_refused
-                ):
-                    break
-                # It is not active any more, or not in this place.
+            while heap and not self._is_due(heap[0], refused=refused):
                 heapq.heappop(heap)
             yield heap
+
+    def _is_due(self, entry: tuple[Order, int, EquivalenceClass], *, refused: bool) -> bool:
+        """Whether the group is active still, and in this place."""
+        order, _, group = entry
+        return (
+            self._is_awake(group)
+            and not group.resting
+            and group.order() == order
+            and refused is group.was_refused
+        )
 
     def _waking(self, *, quick: bool) -> list[list[tuple[float, int, EquivalenceClass]]]:
         """Those who were woken while they back off."""
@@ -444,6 +448,15 @@ class SchedulingQueue:
             heapq.heappush(self._resting[long], (group.rests_until, self._counter, group))
         else:
             heap = self._active[group.was_refused, long]
+            if len(heap) > 2 * len(self._groups) + _SPARE:
+                # A replica that does not lead takes nobody out, so nothing else drops who left.
+                due = {
+                    entry[2].key: entry
+                    for entry in heap
+                    if self._is_due(entry, refused=group.was_refused)
+                }
+                heap[:] = due.values()
+                heapq.heapify(heap)
             heapq.heappush(heap, (group.order(), self._counter, group))
 
 

@@ -149,8 +149,9 @@ class Feeds:
                         if event.restored:
                             self._restored(name)
                         found = set() if event.first else found
-                        found |= await self._take_page(name, event.object["items"])
-                    elif event.kind == "LISTED":
+                        found |= await self._take_page(name, event.object["items"], event.object)
+                        continue
+                    if event.kind == "LISTED":
                         self._deliver(_listed(name, found, event.object))
                         self._synced[name].set()
                     else:
@@ -176,12 +177,13 @@ class Feeds:
             self._reports.clear()
         self._deliver(Restored(name))
 
-    async def _take_page(self, name: str, items: list[Any]) -> set[str]:
-        """Take the items in, a portion at a time; the keys."""
+    async def _take_page(self, name: str, items: list[Any], listed: Mapping[str, Any]) -> set[str]:
+        """Take the items of a list in, a portion at a time; the keys."""
+        as_of = objects.version_of(listed.get("metadata") or {})
         found = set()
         for number, item in enumerate(items):
             self._note_version(name, item)
-            self._deliver(_seen(name, item))
+            self._deliver(_seen(name, item, as_of))
             found.add(key_of(name, item.get("metadata") or {}))
             items[number] = None
             if number % _PORTION == _PORTION - 1:
@@ -202,7 +204,7 @@ class Feeds:
                 rest: dict[str, Any] = {}
                 async for page in pages(self._client, COLLECTIONS[name].path()):
                     found = set() if page.first else found
-                    found |= await self._take_page(name, page.items)
+                    found |= await self._take_page(name, page.items, page.rest)
                     rest = page.rest
             except errors.KubeError as error:
                 if error.status not in (403, 404) or not KINDS[name].optional:
@@ -277,7 +279,7 @@ class Feeds:
                 self._deliver(Seen("reports", report))
         selector = {"fieldSelector": f"spec.nodeName={name}"}
         async for page in pages(self._client, PODS.path(), selector):
-            await self._take_page("pods", page.items)
+            await self._take_page("pods", page.items, page.rest)
 
 
 def _listed(name: str, found: set[str], rest: Mapping[str, Any]) -> Listed:
@@ -285,15 +287,16 @@ def _listed(name: str, found: set[str], rest: Mapping[str, Any]) -> Listed:
 
 
 def _changed(name: str, event: WatchEvent) -> Seen | Gone:
+    metadata = event.object.get("metadata") or {}
     if event.kind == "DELETED":
-        return Gone(name, key_of(name, event.object.get("metadata") or {}))
+        return Gone(name, key_of(name, metadata), objects.version_of(metadata))
     return _seen(name, event.object)
 
 
-def _seen(name: str, obj: Mapping[str, Any]) -> Seen:
+def _seen(name: str, obj: Mapping[str, Any], as_of: int = 0) -> Seen:
     if name != "leases":
-        return Seen(name, obj)
-    return Seen(name, obj, age_of(str((obj.get("spec") or {}).get("renewTime") or "")))
+        return Seen(name, obj, as_of=as_of)
+    return Seen(name, obj, age_of(str((obj.get("spec") or {}).get("renewTime") or "")), as_of)
 
 
 def age_of(renewed: str) -> float:

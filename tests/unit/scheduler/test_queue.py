@@ -54,6 +54,23 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
     assert names(queue) == ["p0", "p1", "p2", "p3"]
 
 
+def test_a_replica_that_does_not_lead_keeps_nothing_of_pods_that_have_left() -> None:
+    world, queue = World(), SchedulingQueue()
+    stays = world.pod(name="stays", cpu="1")
+    queue.push(stays, UnitKey(shape=stays.shape.key))
+
+    def come_and_go(times: int) -> int:
+        for number in range(times):
+            for cpu in ("1", "2"):
+                pod = world.pod(name=f"p{number}", cpu=cpu)
+                queue.push(pod, UnitKey(shape=pod.shape.key))
+                queue.remove(pod.uid)
+        return sum(map(len, queue._active.values()))
+
+    assert come_and_go(400) <= come_and_go(200) + 80
+    assert names(queue) == ["stays"]
+
+
 def test_a_pod_that_leaves_is_not_tried() -> None:
     world, queue = World(), SchedulingQueue()
     first, second = world.pod(name="first"), world.pod(name="second")

@@ -123,6 +123,29 @@ def test_a_late_list_that_still_names_a_deleted_pod_changes_nothing() -> None:
     assert world.place(new) == "n"
 
 
+def test_an_older_state_counts_in_a_list_that_is_newer_than_what_is_known() -> None:
+    """An etcd was restored, and its versions go on from where they were."""
+    world = World()
+    world.node("n", state(machine(zones=1)))
+    bound, ended = world.pod(cpu="6"), world.pod(cpu="6")
+    unbound = world.cluster.pods[bound.uid]
+    running = replace(world.cluster.pods[ended.uid], node="n")
+    newest = max(unbound.version, running.version)
+    world.cluster.set_pod(replace(unbound, node="n", version=newest + 5), 0.0)
+    world.cluster.set_pod(replace(running, version=newest + 6), 0.0)
+    world.cluster.remove_pod(ended.uid, 0.0, as_of=newest + 7)
+
+    for late in (0, newest + 4):  # read before, answered afterwards
+        world.cluster.set_pod(unbound, 0.0, as_of=late)
+        world.cluster.set_pod(running, 0.0, as_of=late)
+    assert set(world.cluster.nodes["n"].pods) == {bound.uid}
+
+    world.cluster.set_pod(unbound, 0.0, as_of=newest + 1000)
+    world.cluster.set_pod(running, 0.0, as_of=newest + 1000)
+    assert set(world.cluster.nodes["n"].pods) == {running.uid}
+    assert not world.cluster.nodes["n"].gone
+
+
 def test_what_a_restored_api_shows_counts_however_old_its_versions_are() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))

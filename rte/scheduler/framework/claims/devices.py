@@ -113,10 +113,13 @@ class Devices:
         self.serving.update(extended.classes_by_resource(self._classes.values()))
         return before != set(self.serving)
 
-    def set_claim(self, claim: KnownClaim) -> bool:
-        """A claim was added or changed; False: what is known is newer."""
-        before = self.claims.get(claim.key)
-        if before is not None and before.uid == claim.uid and claim.version < before.version:
+    def set_claim(self, claim: KnownClaim, as_of: int = 0) -> bool:
+        """A claim was added or changed; False: what is known is newer.
+
+        ``as_of``: of the list that has it.
+        """
+        before, version = self.claims.get(claim.key), max(claim.version, as_of)
+        if before is not None and before.uid == claim.uid and version < before.version:
             return False
         self._index(before, claim)
         self.claims[claim.key] = claim
