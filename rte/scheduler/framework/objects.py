@@ -30,16 +30,19 @@ TERMINAL = frozenset({"Succeeded", "Failed"})
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
-#: Annotation of pods: "true" asks to be told where the containers are.
+#: Annotation of pods: "true" asks to be told where the containers are, "kai" has KAI told.
 TELL_PLACEMENT = "topology.rte.dev/tell-placement"
 #: Annotation of pods: where the containers are, once the kubelet has confirmed it.
 PLACEMENT = "topology.rte.dev/placement"
+#: Annotation of pods: the same in the words of KAI-Scheduler (pkg/npe there).
+KAI_PLACEMENT = "kai.scheduler/numa-placement-observed"
 
 #: Annotations that say what a pod holds or is to be told, or that its bind adds to; they are not
 #: part of its shape.
 _OWN_ANNOTATIONS = (
     TELL_PLACEMENT,
     PLACEMENT,
+    KAI_PLACEMENT,
     RESOURCE_STATUS,
     allocation.ANNOTATION,
     networks.ANNOTATION,

@@ -1,7 +1,9 @@
 """Where a pod's containers are, told to the pod itself: once its kubelet has confirmed it.
 
 A pod that carries the annotation ``topology.rte.dev/tell-placement: "true"`` gets the annotation
-``topology.rte.dev/placement``, which a volume of the downward API shows to its containers.
+``topology.rte.dev/placement``, which a volume of the downward API shows to its containers. With
+``kai`` in the place of ``true`` it gets ``kai.scheduler/numa-placement-observed``, by which
+KAI-Scheduler (with its default ``reconstructAvailable``) knows what is free in each zone.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte.model import bits
+from rte.model.node import Holding
 from rte.placement.dra import truth
-from rte.scheduler.framework.objects import PLACEMENT, TELL_PLACEMENT
+from rte.scheduler.framework.objects import KAI_PLACEMENT, PLACEMENT, TELL_PLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rte.model.node import Holding, NodeState
+    from rte.model.node import NodeState
     from rte.placement.dra.truth import PodTruth
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 #: Time that one look may take: half a per cent of a core.
 LOOK_S = 0.005
+_NOTHING = Holding()
 
 
 class Placements:
@@ -32,14 +36,14 @@ class Placements:
 
     Args:
         cluster: what is known.
-        tell: writes the text into a pod's annotation; until that is seen it is not asked again.
+        tell: writes a text into an annotation of a pod; until that is seen it is not asked again.
         clock: seconds of a monotonic clock.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        tell: Callable[[PodView, str], None],
+        tell: Callable[[PodView, str, str], None],
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
@@ -71,7 +75,7 @@ class Placements:
         asking = [
             pod
             for pod in entry.pods.values()
-            if pod.annotations.get(TELL_PLACEMENT) == "true" and not pod.terminal
+            if pod.annotations.get(TELL_PLACEMENT) in ("true", "kai") and not pod.terminal
         ]
         state = entry.report.state if entry.report else None
         if not asking or state is None or entry.distrust():
@@ -80,10 +84,14 @@ class Placements:
         for pod in asking:
             if pod.kubelet_uid not in state.admitted:
                 continue
-            text = describe(state, pod.kubelet_uid, devices.get(pod.uid))
-            if text not in (pod.annotations.get(PLACEMENT), self._told.get(pod.uid)):
+            if pod.annotations[TELL_PLACEMENT] == "kai":
+                annotation, text = KAI_PLACEMENT, describe_for_kai(state, pod.kubelet_uid)
+            else:
+                annotation = PLACEMENT
+                text = describe(state, pod.kubelet_uid, devices.get(pod.uid))
+            if text not in (pod.annotations.get(annotation), self._told.get(pod.uid)):
                 self._told[pod.uid] = text
-                self._tell(pod, text)
+                self._tell(pod, annotation, text)
 
     def _devices(
         self, entry: NodeEntry, state: NodeState, pods: Iterable[PodView]
@@ -120,6 +128,33 @@ def describe(state: NodeState, uid: str, claimed: PodTruth | None = None) -> str
             "/".join(device): location.zone for device, location in claimed.devices.items()
         }
     return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def describe_for_kai(state: NodeState, uid: str) -> str:
+    """The value of KAI's annotation: JSON of ``zone`` and ``amount`` (resource -> quantity).
+
+    What lies in several zones, or has none, is left out, as KAI's own exporter does.
+    """
+    amounts: dict[int, dict[str, int]] = {}
+
+    def add(zones: int, resource: str, amount: int) -> None:
+        if zones.bit_count() == 1 and amount:
+            of_zone = amounts.setdefault(zones.bit_length() - 1, {})
+            of_zone[resource] = of_zone.get(resource, 0) + amount
+
+    for holding in (*state.holdings.get(uid, {}).values(), state.pod_holdings.get(uid, _NOTHING)):
+        for zone, cpus in state.topology.zone_cpus.items():
+            add(1 << zone, "cpu", (holding.cpus & cpus).bit_count())
+        for block in holding.memory:
+            add(block.zones, block.resource, block.size)
+        for resource, mask in holding.devices.items():
+            for zones, group in state.devices[resource].by_zones.items():
+                add(zones or 0, resource, (mask & group).bit_count())
+    told = [
+        {"zone": f"node-{zone}", "amount": {name: str(n) for name, n in sorted(held.items())}}
+        for zone, held in sorted(amounts.items(), key=lambda item: f"node-{item[0]}")
+    ]
+    return orjson.dumps(told).decode()
 
 
 def _held(state: NodeState, holding: Holding) -> Mapping[str, Any]:

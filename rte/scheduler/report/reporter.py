@@ -14,7 +14,7 @@ from rte.kube import retry
 from rte.kube.client import STRATEGIC_PATCH
 from rte.kube.lease import micro_time
 from rte.kube.resources import EVENTS, PODS, Resource
-from rte.scheduler.framework.objects import PLACEMENT, ObjectReference, PodView
+from rte.scheduler.framework.objects import ObjectReference, PodView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -200,11 +200,11 @@ class Reporter:
         """Say where the pod waits for room (``status.nominatedNodeName``)."""
         self._status(pod, {"nominatedNodeName": node or None})
 
-    def placed(self, pod: PodView, text: str) -> None:
-        """Tell the pod where its containers are."""
-        body = {"metadata": {"uid": pod.uid, "annotations": {PLACEMENT: text}}}
+    def placed(self, pod: PodView, annotation: str, text: str) -> None:
+        """Tell by an annotation of the pod where its containers are."""
+        body = {"metadata": {"uid": pod.uid, "annotations": {annotation: text}}}
         # By way of the status: who writes there may change annotations, and nothing of the spec.
-        self._put((pod.uid, PLACEMENT), PODS.path(pod.name, pod.namespace, "status"), body)
+        self._put((pod.uid, annotation), PODS.path(pod.name, pod.namespace, "status"), body)
 
     def group(self, gang: GangKey, kind: str, status: str, reason: str, message: str) -> None:
         """Say on a PodGroup whether it was scheduled; of several only the latest is written."""

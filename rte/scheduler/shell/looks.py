@@ -58,7 +58,7 @@ class Looks:
         self,
         is_active: Callable[[], bool],
         tell_across: Callable[[PodView, str], None],
-        tell_placement: Callable[[PodView, str], None],
+        tell_placement: Callable[[PodView, str, str], None],
     ) -> None:
         """Whose rules are known, whose pods lie across zones, and where pods that ask are; until
         cancelled.

@@ -10,9 +10,9 @@ import pytest
 
 from rte.model import bits
 from rte.model.node import DevicePool, Holding, MemoryBlock
-from rte.scheduler.framework.objects import PLACEMENT, TELL_PLACEMENT
+from rte.scheduler.framework.objects import KAI_PLACEMENT, PLACEMENT, TELL_PLACEMENT
 from rte.scheduler.report import placements
-from rte.scheduler.report.placements import Placements
+from rte.scheduler.report.placements import Placements, describe_for_kai
 from tests.unit.scheduler.build import GIB, machine, state
 from tests.unit.scheduler.desk import Desk
 from tests.unit.scheduler.gpus import DRIVER, claim, slice_of
@@ -31,7 +31,8 @@ class Site(Desk):
         self.placements = Placements(self.machine.cluster, self._note, lambda: self.ticking)
         self.node("n", state(machine(zones=2, cpus=8)))
 
-    def _note(self, pod: PodView, text: str) -> None:
+    def _note(self, pod: PodView, annotation: str, text: str) -> None:
+        assert annotation == (PLACEMENT if text[0] == "{" else KAI_PLACEMENT)
         self.told_to.append((pod.name, json.loads(text)))
 
     def asks(self, name: str, cpu: str = "2", says: str = "true") -> str:
@@ -123,6 +124,36 @@ def test_devices_of_claims_are_told_with_their_zones() -> None:
     site.admit(uid)
     ((_, told),) = site.look()
     assert told["claims"] == {f"{DRIVER}/n/gpu-0": 0}
+
+
+def test_kai_is_told_in_its_own_words() -> None:
+    site = Site()
+    site.admit(site.asks("a", cpu="4", says="kai"))
+    amount = {"cpu": "4", "memory": str(GIB)}
+    assert site.look() == [("a", [{"zone": "node-0", "amount": amount}])]
+
+
+def test_kai_is_told_of_nothing_that_has_not_one_zone() -> None:
+    """``Compute`` of KAI's pkg/npe/placement."""
+    pool = DevicePool(ids=("a", "b", "c"), zones=(0b10, 0b11, None), healthy=0b111)
+    known = state(machine(zones=2, cpus=8), devices={"example.com/gpu": pool})
+    held = Holding(
+        cpus=0b1 << 7 | 0b11 << 8,
+        memory=(
+            MemoryBlock(zones=0b11, resource="memory", size=GIB),
+            MemoryBlock(zones=0b10, resource="hugepages-2Mi", size=2 << 20),
+        ),
+        devices={"example.com/gpu": 0b111},
+    )
+    known = replace(known, holdings={"u": {"main": held, "side": Holding(cpus=0b1)}})
+    assert json.loads(describe_for_kai(known, "u")) == [
+        {"zone": "node-0", "amount": {"cpu": "2"}},
+        {
+            "zone": "node-1",
+            "amount": {"cpu": "2", "example.com/gpu": "1", "hugepages-2Mi": str(2 << 20)},
+        },
+    ]
+    assert describe_for_kai(known, "unknown") == "[]"
 
 
 def test_devices_are_counted_by_zone_and_shared_holdings_are_the_pods() -> None:
