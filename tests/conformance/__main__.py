@@ -33,6 +33,7 @@ KINDS = {
     "podfingerprint_pods": "codecs",
     "numaplacement": "codecs",
     "rte_case": "cases",
+    "koordlet_report": "koordlet",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
