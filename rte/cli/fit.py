@@ -50,6 +50,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--count", type=int, metavar="N", help="ask whether N copies of the pod fit together")
     add("--min-count", type=int, metavar="M", help="of a gang: how many must fit (default: all)")
     add("--topology-key", default="", metavar="KEY", help="of a gang: all in one value of KEY")
+    add(
+        "--prefer-topology",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="of a gang: all in one value of KEY if they fit there; several: the narrowest first",
+    )
     add("--empty", action="store_true", help="per kind of node, as if no pod were there")
     add(
         "--after",
@@ -253,6 +260,7 @@ class _Question:
             self.members,
             min_count=self.args.min_count,
             topology_key=self.args.topology_key,
+            preferred=self.args.prefer_topology,
             steps=STEPS,
         )
         total = len(self.members)
@@ -266,6 +274,8 @@ class _Question:
         lines = [f"{self.name}: {asked} {verdict}; places for {len(answer.places)}"]
         if answer.value:
             lines[0] += f", with {self.args.topology_key}={answer.value}"
+        if answer.level:
+            lines[0] += f", in one {answer.level}"
         by_node: dict[str, list[str]] = {}
         for uid, name in sorted(answer.places.items()):
             by_node.setdefault(name, []).append(uid)

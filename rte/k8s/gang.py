@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 #: scheduler-plugins' labels, the present one and the one of its beginnings.
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _KOORDINATOR = "gang.scheduling.koordinator.sh/"
+#: Annotations of a gang: the node label of which its pods need one value, and those of which they
+#: had better have one, the narrowest first (``example.com/rack,example.com/block``).
+REQUIRED_TOPOLOGY = "topology.rte.dev/required-topology"
+PREFERRED_TOPOLOGY = "topology.rte.dev/preferred-topology"
+#: Levels of a network that somebody may name.
+_MOST_LEVELS = 8
 #: All sources count in 32 bits.
 _MOST = 2**31 - 1
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -56,6 +62,7 @@ class Gang:
         key: its name.
         min_count: pods that must be placed at once; None: a group whose pods go one by one.
         topology_key: node label of which all its pods need one value, ``""``: none.
+        preferred_keys: node labels of which they had better have one value, the narrowest first.
         with_gangs: names of the gangs that are placed only together with this one, itself included
             where it is one of them.
         counts_running: pods that run already count for ``min_count``.
@@ -70,6 +77,7 @@ class Gang:
     key: GangKey
     min_count: int | None
     topology_key: str = ""
+    preferred_keys: tuple[str, ...] = ()
     with_gangs: frozenset[str] = field(default=frozenset())
     counts_running: bool = True
     stays_whole: bool = False
@@ -122,6 +130,7 @@ def parse_pod_group(obj: Json) -> Gang:
         key=_key(GangSource.POD_GROUP, metadata),
         min_count=_policy(as_table(spec.get("schedulingPolicy"), "schedulingPolicy")),
         topology_key=str(as_table(topology[0], "topology").get("key") or "") if topology else "",
+        preferred_keys=_levels(as_table(metadata.get("annotations"), "annotations")),
         is_disrupted_whole=whole,
     )
 
@@ -193,12 +202,23 @@ def _koordinated(
     return Gang(
         key=key,
         min_count=min_count,
+        topology_key=str(annotations.get(REQUIRED_TOPOLOGY) or ""),
+        preferred_keys=_levels(annotations),
         with_gangs=frozenset(groups),
         counts_running=policy != "only-waiting",
         stays_whole=policy == "once-satisfied",
         gives_up=annotations.get(f"{_KOORDINATOR}mode") != "NonStrict",
         timeout_s=timeout_s,
     )
+
+
+def _levels(annotations: Json) -> tuple[str, ...]:
+    text = str(annotations.get(PREFERRED_TOPOLOGY) or "")
+    keys = tuple(key.strip() for key in text.split(",")) if text else ()
+    if len(keys) > _MOST_LEVELS or not all(keys):
+        what = f"expected at most {_MOST_LEVELS} node labels"
+        raise errors.ParseError(PREFERRED_TOPOLOGY, text, what)
+    return keys
 
 
 def _policy(policy: Json) -> int | None:

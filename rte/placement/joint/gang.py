@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,7 @@ class Answer:
             in any order. Complete enough only where the verdict says that it fits.
         most: pods in the largest placement that exists; None where that was not proven.
         value: of the topology key, on whose nodes the places are.
+        level: the preferred key of which all places have one value; empty: of none.
         blame: what stands in the way, where the pods do not fit.
         shortages: kinds of which too few find a place on their own.
         steps: admissions that were predicted.
@@ -80,6 +81,7 @@ class Answer:
     places: Mapping[str, str]
     most: int | None
     value: str = ""
+    level: str = ""
     blame: Blame | None = None
     shortages: tuple[Shortage, ...] = field(default=())
     steps: int
@@ -91,6 +93,7 @@ def place_together(
     *,
     min_count: int | None = None,
     topology_key: str = "",
+    preferred: Sequence[str] = (),
     maximize: bool = False,
     steps: int = STEPS,
     explains: bool = True,
@@ -102,20 +105,45 @@ def place_together(
         members: the pods; none is special, UIDs differ.
         min_count: how many must be placed; more are placed where that costs no search.
         topology_key: all places are on nodes with one value of this label.
+        preferred: labels of which the places have one value if there are enough such places: the
+            first of them for which there are. Each is given its share of as many steps once more.
         maximize: go on until ``most`` is known.
         steps: admissions that may be predicted.
         explains: find out who is to blame where they do not fit; that is solving it once more.
     """
     kinds = kinds_of(members)
     need = len(members) if min_count is None else min_count
+    spent = 0
+    for level in preferred:
+        budget = StepBudget(steps // len(preferred))
+        found = _place(nodes, kinds, need, (topology_key, level), budget, maximize=maximize)
+        spent += budget.spent
+        if found.verdict is GangVerdict.FITS:
+            return replace(found, level=level, steps=spent)
     budget = StepBudget(steps)
+    answer = _place(nodes, kinds, need, (topology_key,), budget, maximize=maximize)
+    if explains and answer.verdict is GangVerdict.DOES_NOT_FIT:
+        blame = _blame(nodes, kinds, need, topology_key, budget)
+        answer = replace(answer, blame=blame)
+    return replace(answer, steps=spent + budget.spent)
+
+
+def _place(
+    nodes: Sequence[JointNode],
+    kinds: Kinds,
+    need: int,
+    keys: Sequence[str],
+    budget: StepBudget,
+    *,
+    maximize: bool,
+) -> Answer:
+    """Places on nodes that have one value of each of the keys."""
     best: tuple[str, Bundles] | None = None
     proven = True
     fields = {
-        value: JointField(part, kinds, budget)
-        for value, part in _domains(nodes, topology_key).items()
+        values: JointField(part, kinds, budget) for values, part in _domains(nodes, keys).items()
     }
-    for value, ground in fields.items():
+    for (value, *_), ground in fields.items():
         size = best[1].size if best else 0
         found, complete = _solve(ground, need, size, maximize=maximize)
         proven = proven and complete
@@ -127,28 +155,27 @@ def place_together(
     verdict = GangVerdict.DOES_NOT_FIT if proven else GangVerdict.CUT_OFF
     if size >= need:
         verdict = GangVerdict.FITS
-    knows_most = size == len(members) or (proven and (maximize or size == need - 1))
+    knows_most = size == sum(kinds.counts) or (proven and (maximize or size == need - 1))
     return Answer(
         verdict=verdict,
         places=best[1].names() if best else {},
         most=size if knows_most else None,
         value=best[0] if best else "",
-        blame=_blame(nodes, kinds, need, topology_key, budget)
-        if explains and verdict is GangVerdict.DOES_NOT_FIT
-        else None,
         shortages=() if verdict is GangVerdict.FITS else _shortages(list(fields.values())),
         steps=budget.spent,
     )
 
 
-def _domains(nodes: Sequence[JointNode], topology_key: str) -> dict[str, list[JointNode]]:
-    """Label value -> its nodes; a node without the label takes no pod."""
-    if not topology_key:
-        return {"": list(nodes)}
-    out: dict[str, list[JointNode]] = {}
+def _domains(
+    nodes: Sequence[JointNode], keys: Sequence[str]
+) -> dict[tuple[str, ...], list[JointNode]]:
+    """Values of the labels -> nodes with them; a node that lacks one takes no pod. Of an empty key
+    every node has the same value.
+    """
+    out: dict[tuple[str, ...], list[JointNode]] = {}
     for node in nodes:
-        if topology_key in node.labels:
-            out.setdefault(node.labels[topology_key], []).append(node)
+        if all(key in node.labels for key in keys if key):
+            out.setdefault(tuple(node.labels.get(key, "") for key in keys), []).append(node)
     return out
 
 
@@ -191,7 +218,7 @@ def _blame(
 
     def fits(key: str, *, totals_only: bool) -> tuple[bool, bool]:
         proven = True
-        for part in _domains(nodes, key).values():
+        for part in _domains(nodes, (key,)).values():
             ground = JointField(part, kinds, budget, totals_only=totals_only)
             found, complete = _solve(ground, need, 0, maximize=False)
             if found.size >= need:

@@ -52,6 +52,7 @@ def gang_document(answer: Answer, total: int) -> JsonObject:
         "places": dict(answer.places),
         "most": answer.most,
         "topology_value": answer.value,
+        "level": answer.level,
         "blame": answer.blame and str(answer.blame),
         "shortages": [asdict(each) for each in answer.shortages],
     }

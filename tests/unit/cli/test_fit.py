@@ -93,6 +93,22 @@ def test_a_key_binds_the_gang_to_one_value(write, capsys):
     assert (code, answer["blame"]) == (1, "topology key")
 
 
+def test_a_preferred_key_is_kept_where_there_is_room(write, capsys):
+    nodes = []
+    for name, rack in (("n0", "r0"), ("n1", "r1"), ("n2", "r1")):
+        objects = node_objects(name, (4,))
+        objects[0]["metadata"]["labels"] = {"rack": rack}
+        nodes += objects
+    cluster = write("racks.yaml", nodes)
+    prefers = ("--from", cluster, "--prefer-topology", "rack")
+    two = write("two.yaml", [pod_yaml("a", 8), pod_yaml("b", 8)])
+    code, answer = fits(capsys, "-f", two, *prefers)
+    assert (code, answer["level"], set(answer["places"].values())) == (0, "rack", {"n1", "n2"})
+    three = write("three.yaml", [pod_yaml("a", 8), pod_yaml("b", 8), pod_yaml("c", 8)])
+    code, answer = fits(capsys, "-f", three, *prefers)
+    assert (code, answer["level"]) == (0, "")
+
+
 def test_empty_counts_per_kind_of_node(write, cluster, capsys):
     pod = write("pod.yaml", [pod_yaml("new", 5)])
     code, answer = fits(capsys, "-f", pod, "--from", cluster, "--empty")

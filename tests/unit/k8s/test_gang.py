@@ -64,6 +64,16 @@ def test_a_pod_group_of_1_37():
     assert (found.min_count, found.topology_key, found.is_disrupted_whole) == (4, "rack", True)
 
 
+def test_levels_of_a_network_are_annotations_the_narrowest_first():
+    metadata = {"annotations": {"topology.rte.dev/preferred-topology": "example.com/rack, block"}}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    found = gang.parse_pod_group({"metadata": metadata, "spec": spec})
+    assert (found.topology_key, found.preferred_keys) == ("", ("example.com/rack", "block"))
+    metadata["annotations"]["topology.rte.dev/required-topology"] = "zone"
+    other = gang.parse_plugins_pod_group({"metadata": metadata, "spec": {"minMember": 2}})
+    assert (other.topology_key, other.preferred_keys) == ("zone", ("example.com/rack", "block"))
+
+
 def test_a_pod_group_of_1_36_writes_its_disruption_mode_as_text():
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "disruptionMode": "PodGroup"}
     assert gang.parse_pod_group({"spec": spec}).is_disrupted_whole
@@ -146,6 +156,22 @@ def test_a_gang_of_annotations_alone():
         (
             gang.parse_plugins_pod_group,
             {"metadata": {"annotations": {f"{PREFIX}groups": "[1]"}}, "spec": {"minMember": 1}},
+        ),
+        (
+            gang.parse_plugins_pod_group,
+            {
+                "metadata": {"annotations": {"topology.rte.dev/preferred-topology": "a,,b"}},
+                "spec": {"minMember": 1},
+            },
+        ),
+        (
+            gang.parse_plugins_pod_group,
+            {
+                "metadata": {
+                    "annotations": {"topology.rte.dev/preferred-topology": "k," * 8 + "k"}
+                },
+                "spec": {"minMember": 1},
+            },
         ),
         (gang.parse_annotations, pod(annotations={f"{PREFIX}name": "g"})),
         (

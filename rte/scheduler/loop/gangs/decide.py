@@ -88,6 +88,7 @@ class GangQuestion:
             self.members,
             min_count=self.wanted.need,
             topology_key=self.wanted.topology_key,
+            preferred=self.wanted.preferred,
             steps=self.steps,
             explains=self.explains,
         )

@@ -130,12 +130,14 @@ class WantedPods:
         pods: in the order of the queue.
         need: how many, one at least.
         topology_key: node label of which all need one value.
-        value: of it, where pods of the gang have their place already; empty: any.
+        preferred: node labels of which they had better have one value, the narrowest first.
+        value: of the key, where pods of the gang have their place already; empty: any.
     """
 
     pods: tuple[PodView, ...]
     need: int
     topology_key: str = ""
+    preferred: tuple[str, ...] = ()
     value: str = ""
 
     @cached_property
@@ -150,7 +152,7 @@ class WantedPods:
 
     def _terms(self) -> tuple[object, ...]:
         pods = tuple((pod.uid, pod.shape.key) for pod in self.pods)
-        return pods, self.need, self.topology_key, self.value
+        return pods, self.need, self.topology_key, self.preferred, self.value
 
 
 def wanted(cluster: Cluster, tallies: Sequence[GangTally]) -> list[WantedPods]:
@@ -164,6 +166,7 @@ def wanted(cluster: Cluster, tallies: Sequence[GangTally]) -> list[WantedPods]:
                 pods=one.waiting,
                 need=max(1, one.need),
                 topology_key=key,
+                preferred=() if one.placed else one.gang.preferred_keys,
                 value=next(iter(values), ""),
             )
         ]

@@ -86,6 +86,66 @@ def test_a_node_without_the_label_takes_no_pod():
     assert (answer.places, answer.value) == ({"a-0": "b"}, "")
 
 
+def racks(free):
+    """Nodes by block and rack; ``free``: of each rack, how many nodes there are with 8 + 7 CPUs."""
+    return [
+        node(f"{block}-{rack}-{place}", build.node(), labels={"block": block, "rack": rack})
+        for (block, rack), count in free.items()
+        for place in range(count)
+    ]
+
+
+def test_the_narrowest_level_that_has_room_for_all_is_taken():
+    nodes = racks({("x", "1"): 1, ("x", "2"): 2, ("y", "1"): 1, ("y", "2"): 1})
+    levels = ("rack", "block")
+
+    def placed(count):
+        answer = place_together(nodes, members(*[simple("a", 5)] * count), preferred=levels)
+        assert answer.verdict is GangVerdict.FITS
+        return answer.level, {name.split("-")[0] for name in answer.places.values()}
+
+    assert placed(4)[0] == "rack"
+    assert placed(6) == ("rack", {"x", "y"})  # racks named 2: a name is all that is known
+    assert placed(8)[0] == ""
+    nested = place_together(
+        nodes, members(*[simple("a", 5)] * 4), topology_key="block", preferred=("rack",)
+    )
+    assert (nested.level, nested.value) == ("rack", "x")
+    assert set(nested.places.values()) == {"x-2-0", "x-2-1"}
+
+
+def test_a_wider_level_is_better_than_none():
+    nodes = racks({("x", "1"): 1, ("y", "3"): 1, ("y", "4"): 1})
+    four = members(*[simple("a", 5)] * 4)
+    answer = place_together(nodes, four, preferred=("rack", "block"))
+    assert (answer.level, set(answer.places.values())) == ("block", {"y-3-0", "y-4-0"})
+
+
+def test_no_level_is_worth_waiting_for():
+    nodes = racks({("x", "1"): 1, ("y", "3"): 1})
+    four = members(*[simple("a", 5)] * 4)
+    answer = place_together(nodes, four, preferred=("rack", "block"))
+    assert (answer.verdict, answer.level) == (GangVerdict.FITS, "")
+    bound = place_together(nodes, four, topology_key="block", preferred=("rack",))
+    assert (bound.verdict, bound.blame) == (GangVerdict.DOES_NOT_FIT, Blame.TOPOLOGY_KEY)
+
+
+@settings(max_examples=scaled(40), deadline=None)
+@given(nodes=clusters(), data=st.data())
+def test_a_level_is_taken_if_and_only_if_all_fit_there(nodes, data):
+    """And a preference never keeps anybody out."""
+    one = data.draw(build.pods())
+    pods = [dataclasses.replace(one, uid=str(number)) for number in range(2)]
+    asked = [Member(pod=each) for each in pods]
+    answer = place_together(nodes, asked, preferred=("k",))
+    alone = place_together(nodes, asked)
+    bound = place_together(nodes, asked, topology_key="k")
+    if GangVerdict.CUT_OFF in {answer.verdict, alone.verdict, bound.verdict}:
+        return
+    assert answer.verdict is alone.verdict
+    assert (answer.level == "k") == (bound.verdict is GangVerdict.FITS)
+
+
 def test_at_least_so_many_is_enough():
     nodes = [node("a", build.node())]
     five = members(*[simple("a", 5)] * 5)

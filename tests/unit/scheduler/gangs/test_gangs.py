@@ -121,6 +121,31 @@ def test_all_pods_of_a_gang_are_where_the_topology_key_has_one_value() -> None:
     assert desk.places(late)[0] in ("", "n2", "n3")
 
 
+def test_a_gang_is_in_one_value_of_the_narrowest_level_that_has_room() -> None:
+    desk = Square(4)
+    desk.pod("other", "7")
+    level = {"topology.rte.dev/preferred-topology": "rack"}
+    uids = desk.members("g", ["7", "8", "7", "8"], "koordinator", 4, annotations=level)
+    assert set(desk.places(uids)) == {"n2", "n3"}
+
+
+def test_a_gang_that_fits_in_no_level_starts_all_the_same() -> None:
+    desk = Square(4)
+    level = {"topology.rte.dev/preferred-topology": "rack, example.com/nobody-has-it"}
+    uids = desk.members("g", ["8", "8", "8"], "koordinator", 3, annotations=level)
+    assert desk.placed(uids) == 3
+    assert len(set(desk.places(uids))) == 3
+
+
+def test_a_gang_of_annotations_may_need_one_value() -> None:
+    desk = Square(4)
+    level = {"topology.rte.dev/required-topology": "rack"}
+    uids = desk.members("g", ["8", "8", "8"], "koordinator", 3, annotations=level)
+    assert desk.placed(uids) == 0
+    two = desk.members("h", ["8", "8"], "koordinator", 2, annotations=level)
+    assert set(desk.places(two)) in ({"n0", "n1"}, {"n2", "n3"})
+
+
 def test_pods_of_a_basic_group_with_a_topology_key_go_where_the_first_went() -> None:
     desk = Square(4)
     desk.group("g", None, schedulingConstraints={"topology": [{"key": "rack"}]})
