@@ -35,9 +35,9 @@ function drawDetail() {
   }
 }
 
-function onlyNow(what) {
-  return el("p", { className: "soft" }, embedded ? `${what} needs a running cluster.`
-    : `${what} is known of the present only. `, embedded ? null : goTo("Back to now", { t: "" }));
+function onlyNow() {
+  return el("p", { className: "soft" }, embedded ? "This needs a running cluster."
+    : "This is known of the present only. ", embedded ? null : goTo("Back to now", { t: "" }));
 }
 
 function findPod(wanted) {
@@ -73,7 +73,7 @@ function podDetail(wanted) {
 }
 
 function whyNot(pod, node) {
-  if (embedded || link.t) return [onlyNow("Why not here")];
+  if (embedded || link.t) return [onlyNow()];
   const question = `explain?pod=${encodeURIComponent(pod.uid)}&on=${encodeURIComponent(node?.name ?? "")}`;
   const { answer, error, at } = reply(question);
   const told = error ? el("p", { className: "no" }, error) : answer ? answerList(answer)
@@ -132,9 +132,8 @@ function nodeDetail(name) {
 function hardware(node) {
   if (!node.machine) return [];
   const head = el("h3", {}, "Hardware");
-  if (link.t || (embedded && !embedded.hardware?.[node.name])) return [head, onlyNow("Who holds which device")];
-  const { answer, error } = embedded ? { answer: embedded.hardware[node.name] }
-    : reply(`hardware?node=${encodeURIComponent(node.name)}&of=${stamp(node)}`);
+  if (link.t || (embedded && !embedded.hardware?.[node.name])) return [head, onlyNow()];
+  const { answer, error } = embedded ? { answer: embedded.hardware[node.name] } : drawingOf(node);
   if (error) return [head, el("p", { className: "no" }, error)];
   if (!answer) return [head, el("p", { className: "soft" }, "asking …")];
   return [head,
@@ -144,6 +143,22 @@ function hardware(node) {
     answer.devices.length ? table(["device", "zone", "holder"], answer.devices.map((each) => [
       `${shortName(each.resource)} ${each.id}${each.healthy ? "" : " (not healthy)"}`, each.zones || "no zone",
       each.holder || "free"])) : null];
+}
+
+let drawing = {};
+
+// The drawing is made anew when the node has changed, one at a time; till then the one before stays.
+function drawingOf(node) {
+  if (drawing.node !== node.name) drawing = { node: node.name };
+  const kept = drawing;
+  const version = stamp(node);
+  if (kept.version !== version && !kept.isAsked) {
+    Object.assign(kept, { version, isAsked: true });
+    ask(`hardware?node=${encodeURIComponent(node.name)}`)
+      .then((answer) => Object.assign(kept, { answer, error: "" }), (error) => { kept.error = error.message; })
+      .then(() => { kept.isAsked = false; drawDetail(); });
+  }
+  return kept;
 }
 
 // A number that changes when what pods hold of the node does.

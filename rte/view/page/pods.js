@@ -13,7 +13,7 @@ function podRow(pod, node) {
   const alone = node && !pod.cpus && !pod.containers ? "shared pool" : "in one zone";
   const placed = !node ? "waits" : pod.aligned === false ? "across zones" : alone;
   return {
-    pod: pod.pod, node: node?.name ?? "", zones: zonesText(pod.zones), cpus: node ? pod.cpus : "",
+    uid: pod.uid, pod: pod.pod, node: node?.name ?? "", zones: zonesText(pod.zones), cpus: node ? pod.cpus : "",
     amount: node ? parseList(pod.cpus).length : pod.cpus, gang: pod.gang ?? "",
     state: node && !pod.confirmed ? `${placed}, not confirmed` : placed,
   };
@@ -42,7 +42,7 @@ function drawPods() {
     return el("th", { scope: "col", "aria-sort": here ? (down > 0 ? "ascending" : "descending") : "none" },
       goTo(`${text}${here ? (down > 0 ? " ▲" : " ▼") : ""}`, { sort: here && down > 0 ? `${key}-` : key }));
   });
-  const body = rows.slice(0, MOST_PODS).map((row) => el("tr", { "data-key": row.pod },
+  const body = rows.slice(0, MOST_PODS).map((row) => el("tr", { "data-key": row.uid },
     el("td", {}, toPod(row.pod)), el("td", {}, row.node ? toNode(row.node) : ""), el("td", {}, row.zones),
     el("td", {}, row.cpus || (row.amount ? `${row.amount} wanted` : "")),
     el("td", {}, row.gang ? toGang(row.gang) : ""), el("td", {}, row.state)));
@@ -57,7 +57,7 @@ function drawWaiting() {
   const wanted = shown.waiting.filter((pod) => !link.q || podHasWords(pod));
   const units = new Map();
   for (const pod of wanted) {
-    const key = pod.gang || pod.pod;
+    const key = pod.gang || pod.uid;
     if (!units.has(key)) units.set(key, []);
     units.get(key).push(pod);
   }
@@ -73,9 +73,9 @@ function waitingUnit(key, pods) {
   const reason = el("div", { className: "soft" }, first.reason || `waits for ${first.scheduler}`);
   const cpus = pods.reduce((sum, pod) => sum + pod.cpus, 0);
   const size = cpus ? el("small", {}, ` ${count(cpus, "CPU")}`) : null;
-  if (!first.gang) return el("li", { "data-key": key }, toPod(first.pod), size, reason);
-  return el("li", { "data-key": key }, el("small", {}, "gang "), toGang(key),
-    el("small", {}, ` ${count(pods.length, "pod")}`), size, reason,
+  if (!first.gang) return el("li", { "data-key": first.uid }, toPod(first.pod), size, reason);
+  return el("li", { "data-key": `gang ${key}` }, el("small", {}, "gang "), toGang(key),
+    el("small", {}, ` ${count(pods.length, "pod")}`, cpus ? "," : ""), size, reason,
     el("details", {}, el("summary", {}, "its pods"), ...pods.map((pod) => el("div", { "data-key": pod.uid }, toPod(pod.pod)))));
 }
 
