@@ -23,6 +23,7 @@ import rte
 
 ROOT = Path(__file__).parents[3]
 VERSION = rte.__version__
+CRD = "rte/crds/noderesourcetopologies.yaml"
 WHEEL = f"rte_numa-{VERSION}-py3-none-any.whl"
 
 
@@ -168,7 +169,7 @@ def test_the_manifest_for_krew_is_about_its_archive(made: Path) -> None:
 def test_chart_and_manifests_are_whole_without_links(made: Path) -> None:
     with tarfile.open(made / f"rte-{VERSION}.tgz") as chart:
         assert all(each.isfile() for each in chart)
-        crd = chart.extractfile("rte/crds/noderesourcetopologies.yaml")
+        crd = chart.extractfile(CRD)
         assert crd is not None
         served: Any = yaml.safe_load(crd.read())
     assert served["kind"] == "CustomResourceDefinition"
@@ -176,6 +177,24 @@ def test_chart_and_manifests_are_whole_without_links(made: Path) -> None:
         names = set(manifests.getnames())
     assert f"rte-manifests-{VERSION}/default/kustomization.yaml" in names
     assert not [name for name in names if "/chart/" in name]
+
+
+def test_what_artifact_hub_reads_of_the_chart_is_true(made: Path) -> None:
+    """Its annotations are texts, some of them lists in YAML (artifacthub.io/docs, annotations)."""
+    with tarfile.open(made / f"rte-{VERSION}.tgz") as chart:
+        file, crds = chart.extractfile("rte/Chart.yaml"), chart.extractfile(CRD)
+        assert file is not None
+        assert crds is not None
+        told, crd = yaml.safe_load(file.read()), yaml.safe_load(crds.read())
+    notes = told["annotations"]
+    assert all(isinstance(value, str) for value in notes.values())
+    (listed,) = yaml.safe_load(notes["artifacthub.io/crds"])
+    assert (listed["name"], listed["kind"]) == (
+        crd["metadata"]["name"], crd["spec"]["names"]["kind"],
+    )  # fmt: skip
+    assert listed["version"] in {each["name"] for each in crd["spec"]["versions"]}
+    named = {each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])}
+    assert named == {f"rte-agent:{VERSION}", f"rte-scheduler:{VERSION}"}
 
 
 def test_the_notes_are_the_changelogs(made: Path) -> None:
