@@ -192,8 +192,9 @@ def _package(part: Component, name: str) -> dict[str, Any]:
         "licenseDeclared": "NOASSERTION",
     }
     for each in part.get("licenses", ()):
-        if "expression" in each:
-            package["licenseDeclared"] = each["expression"]
+        known = each.get("expression") or each["license"].get("id")
+        if known:
+            package["licenseDeclared"] = known
         else:
             package["licenseComments"] = each["license"]["name"]
     hashes = [each["content"] for each in part.get("hashes", ())]
