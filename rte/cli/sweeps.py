@@ -39,7 +39,7 @@ _MOST_SETTINGS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SweepSetting:
     """One point of the sweep: what varies, by its key, and the seed of the order."""
 
     values: tuple[tuple[str, str], ...]
@@ -69,7 +69,7 @@ class SweepRow:
         return {key: getattr(self, key) for key in self.__dataclass_fields__}
 
 
-def settings(given: Sequence[str]) -> list[Setting]:
+def settings(given: Sequence[str]) -> list[SweepSetting]:
     """All combinations of what ``--sweep`` names.
 
     Raises:
@@ -91,7 +91,7 @@ def settings(given: Sequence[str]) -> list[Setting]:
     points = list(itertools.islice(product, _MOST_SETTINGS + 1))
     if len(points) * len(seeds) > _MOST_SETTINGS:
         raise errors.UsageError(f"--sweep: more than {_MOST_SETTINGS} settings")
-    return [Setting(values=point, seed=int(seed)) for point in points for seed in seeds]
+    return [SweepSetting(values=point, seed=int(seed)) for point in points for seed in seeds]
 
 
 def _seeds(text: str, values: str) -> list[str]:
@@ -148,7 +148,7 @@ class _Sweeper:
         if not self._pods:
             raise errors.UsageError("there is no pod to place: give Pods with -f, or --trace")
 
-    def play(self, setting: Setting) -> sweep.LoadResult | str:
+    def play(self, setting: SweepSetting) -> sweep.LoadResult | str:
         """The result, or why the setting cannot be."""
         values = dict(setting.values)
         varied = {
@@ -182,11 +182,13 @@ def _begin(args: argparse.Namespace) -> None:
     _mine.append(_Sweeper(args))
 
 
-def _play(setting: Setting) -> sweep.LoadResult | str:
+def _play(setting: SweepSetting) -> sweep.LoadResult | str:
     return _mine[0].play(setting)
 
 
-def rows_of(wanted: Sequence[Setting], found: Sequence[sweep.LoadResult | str]) -> list[SweepRow]:
+def rows_of(
+    wanted: Sequence[SweepSetting], found: Sequence[sweep.LoadResult | str]
+) -> list[SweepRow]:
     """One row for all seeds of a setting; the best first: most pods run, fewest refused."""
     grouped: dict[str, list[sweep.LoadResult | str]] = {}
     for setting, result in zip(wanted, found, strict=True):
