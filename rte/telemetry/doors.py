@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import socket
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
@@ -24,6 +25,10 @@ _served = logging.getLogger(f"{__name__}.served")
 _served.addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 )
+
+#: Connections that are taken in before anything else gets its turn (asyncio takes for that what it
+#: is told of the queue), and those that may wait in the kernel meanwhile.
+_ACCEPTED, _QUEUED = 8, 1024
 
 #: What a page of another site can send without being asked first (Fetch, "CORS-safelisted").
 _FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
@@ -96,8 +101,11 @@ async def listen(
     server: asyncio.Server | None = None
     try:
         server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(door), host or None, port
+            lambda: Connection(door), host or None, port, backlog=_ACCEPTED
         )
+        for each in server.sockets:
+            with socket.fromfd(each.fileno(), each.family, each.type) as same:
+                same.listen(_QUEUED)
         started(server.sockets[0].getsockname()[1])
         if tls and context:
             await tls.follow(context)

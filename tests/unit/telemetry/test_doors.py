@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -203,6 +205,20 @@ async def test_a_prober_gets_through_while_half_sent_heads_come_without_end(star
     assert listener.turned_away == 37
     for each in (*crowd, prober):
         each.close()
+
+
+async def test_between_a_few_strangers_everybody_else_has_a_turn(start: Start):
+    listener = await start()
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(100):  # the kernel takes them; the listener has had no turn yet
+            crowd = stack.enter_context(socket.socket())
+            crowd.settimeout(10)
+            crowd.connect(("127.0.0.1", listener.port))
+        turned_away = [0]
+        while turned_away[-1] < 96:
+            await asyncio.sleep(0)
+            turned_away.append(listener.turned_away)
+    assert max(now - last for last, now in pairwise(turned_away)) <= 16
 
 
 async def test_who_has_been_served_stays_while_strangers_make_room(start: Start):
