@@ -34,7 +34,7 @@ async def test_an_answer_that_the_watch_has_overtaken_is_no_report(
     delivered: list[Any] = []
     bulkhead: Any = nullcontext
     feeds = Feeds(Api(7), delivered.append, ("", ""), bulkhead=bulkhead)  # type: ignore[arg-type]
-    await feeds._take_page("reports", [report(watched)])
+    await feeds._take_page("reports", [report(watched)], {})
     delivered.clear()
     await feeds.resync_node("n")
     assert (Seen("reports", report(7)) in delivered) is told
