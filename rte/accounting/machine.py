@@ -195,7 +195,7 @@ def _differences(
     counted = capacity.get("cpu", 0) // 1000
     if known == machine.online and counted not in (0, known.bit_count()):
         lines.append(
-            f"{known.bit_count()} CPUs are on-line, the Node has {counted}: restart the kubelet "
+            f"CPUs on-line: {known.bit_count()}, of the Node: {counted}; restart the kubelet "
             "after hot-plug"
         )
     unknown = known & ~topology.all_cpus

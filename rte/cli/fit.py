@@ -210,7 +210,8 @@ class _Question:
         hosts = sorted(found.copies.items(), key=lambda item: (-item[1], item[0]))
         hosts = [item for item in hosts if item[1] or item[0] in found.unsure]
         at_least = "at least " if found.unsure else ""
-        lines = [f"{self.name}: {at_least}{found.total} fit, on {len(hosts)} of {len(nodes)} nodes"]
+        where = f"{len(hosts)} of {counted(len(nodes), 'node')}"
+        lines = [f"{self.name}: {at_least}{found.total} fit, on {where}"]
         shown = hosts if self.args.all else hosts[:MAX_SHOWN]
         for name, count in shown:
             more = " or more" if name in found.unsure else ""
@@ -270,7 +271,7 @@ class _Question:
             gang.GangVerdict.CUT_OFF: "may or may not fit together (the search was cut off)",
         }[answer.verdict]
         need = self.args.min_count or total
-        asked = counted(total, "pod") if need == total else f"{need} of {total} pods"
+        asked = counted(total, "pod") if need == total else f"{need} of {counted(total, 'pod')}"
         lines = [f"{self.name}: {asked} {verdict}; places for {len(answer.places)}"]
         if answer.value:
             lines[0] += f", with {self.args.topology_key}={answer.value}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.model.words import counted
 from rte.placement.groups import explain
 from rte.placement.groups.allocation import devices_of
 from rte.placement.groups.nhd import labels, replay, triad, triadset
@@ -98,7 +99,7 @@ def _replay(files: list[Path], output: str, policy: Path | None) -> int:
             print(f"  {line}")
     counts = Counter(it.kind for it in compared)
     told = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items()))
-    print(f"{len(compared)} pods: {told}")
+    print(f"{counted(len(compared), 'pod')}: {told}")
     return 0
 
 

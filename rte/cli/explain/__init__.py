@@ -231,7 +231,7 @@ def _headline(answer: PodAnswer, fitting: int) -> str:
             "admitted by its kubelet" if answer.confirmed else "not confirmed by its kubelet yet"
         )
         return f"{answer.pod} is bound to {answer.bound} ({state}); of a pod like it the nodes say:"
-    total = f"{len(answer.nodes)} nodes"
+    total = counted(len(answer.nodes), "node")
     if answer.chosen:
         return f"{answer.pod} fits {fitting} of {total}; best: {answer.chosen}"
     return f"{answer.pod} fits none of {total}"

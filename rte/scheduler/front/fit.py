@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from rte import errors
+from rte.model.words import counted
 from rte.scheduler.framework import objects
 from rte.scheduler.front import turns
 from rte.scheduler.loop.gangs.desk import FitDesk
@@ -162,7 +163,7 @@ def _question(body: object) -> JsonObject:
         raise errors.UsageError("count is for one pod")
     there = numbers["count"] or len(pods)
     if (numbers["minCount"] or 1) > there:
-        raise errors.UsageError(f"minCount {numbers['minCount']}: of {there} pods")
+        raise errors.UsageError(f"minCount {numbers['minCount']}: of {counted(there, 'pod')}")
     return {"pods": pods, "topologyKey": key, **numbers}
 
 

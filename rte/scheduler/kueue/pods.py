@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
+from rte.model.words import counted
 from rte.reader.json import JsonObject
 from rte.scheduler.framework.objects import read_pod
 from rte.scheduler.kueue.claims import claims_of, missing_template
@@ -50,7 +51,7 @@ def pods_of(
             return f"it has more than {MOST_PODS} pods"
         domains = _domains(given, count)
         if domains is None:
-            return f"its topologyAssignment of {each.name} is not one of {count} pods"
+            return f"its topologyAssignment of {each.name} is not one of {counted(count, 'pod')}"
         for domain, number in domains:
             pod = read_pod(_pod(workload, each, given, flavors, domain), shapes)
             # A gang's rules are Kueue's own here: all at once.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.model.pod import ContainerKind
+from rte.model.words import counted
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
@@ -183,8 +184,8 @@ def _lacks_zone(shape: Shape, node: NodeEntry) -> str:
         return ""
     cpus = needs.pod_cpus if bound.by_pod else needs.cpus
     if cpus > bound.size:
-        return f"{cpus} CPUs need several NUMA zones, the memory with them one"
-    return f"no NUMA zone has {cpus} free CPUs (at most {bound.free})"
+        return f"{counted(cpus, 'CPU')} need several NUMA zones, the memory with them one"
+    return f"no NUMA zone has {counted(cpus, 'free CPU')} (at most {bound.free})"
 
 
 def _by_zones(

@@ -95,7 +95,8 @@ def draw(
     top = max(0, min(scroll, most))
     if most:
         head[-1] = Text(
-            f"▲ {top} lines above, {most - top} below ▼   (↑ ↓ scroll, q ends)", style="dim"
+            f"▲ {counted(top, 'line')} above, {most - top} below ▼   (↑ ↓ scroll, q ends)",
+            style="dim",
         )
     nodes = _window(snapshot.nodes, screen, top, rooms[0])
     first = max(0, min(top, len(pods) - rooms[1]))
@@ -203,7 +204,7 @@ def _beside_lines(snapshot: DemoSnapshot) -> list[Text]:
 
 def summary_lines(snapshot: DemoSnapshot) -> list[str]:
     """What has become of all pods, in words."""
-    told = f"{snapshot.created} pods were created: {snapshot.bound} placed"
+    told = f"{counted(snapshot.created, 'pod')} created: {snapshot.bound} placed"
     told += f", {snapshot.waiting} still waiting"
     lines = [f"{told}, {snapshot.refused} refused by a kubelet."]
     beside = snapshot.beside

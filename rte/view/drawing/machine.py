@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.quantity import format_bytes, page_size
+from rte.model.words import counted
 from rte.view.drawing import blocks, devices, distances, paint, style, words
 from rte.view.drawing.blocks import GAP, PAD, PictureBlock, escape, number
 
@@ -269,7 +270,7 @@ def _legend(machine: Machine, colours: Paint) -> PictureBlock:
     ]
     swatches = [_swatch(kind, label) for kind, label in entries]
     if len(colours.holders) > _NAMED:
-        label = f"and {len(colours.holders) - _NAMED} more holders"
+        label = f"and {counted(len(colours.holders) - _NAMED, 'more holder')}"
         swatches.append(
             blocks.solid(blocks.text_width(label, 11), 14, blocks.text("d", 0, 10.5, label))
         )

@@ -149,7 +149,7 @@ def test_simulate_draws_who_holds_what(write, capsys):
     files = write("all.yaml", [*node_objects("a", (3,)), pod_yaml("p", 4)])
     assert main(["simulate", "-f", files]) == 0
     out = capsys.readouterr().out
-    assert "1 of 1 pods placed by NextFit" in out
+    assert "1 of 1 pod placed by NextFit" in out
     assert "default/p -> a  c0 in zone 0" in out
     assert "A default/a-0, B default/p" in out
 
@@ -258,7 +258,7 @@ def test_files_of_windows_are_read(prefix, end, tmp_path, capsys):
     path = tmp_path / "a.yaml"
     path.write_bytes(prefix + end.join(lines))
     assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 0
-    assert "1 of 1 pods placed" in capsys.readouterr().out
+    assert "1 of 1 pod placed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["{", "- 1\n- 2", "just text", "\x00"])

@@ -102,7 +102,7 @@ async def test_nodes_without_an_exact_report_are_told() -> None:
         ({"pods": [pod_object()], "count": True}, "count"),
         ({"pods": [pod_object()], "topologyKey": 1}, "topologyKey"),
         ({"pods": [pod_object(), pod_object()], "count": 2}, "one pod"),
-        ({"pods": [pod_object()], "minCount": 2}, "minCount 2: of 1 pods"),
+        ({"pods": [pod_object()], "minCount": 2}, "minCount 2: of 1 pod"),
         ({"pods": [pod_object()], "count": 2, "minCount": 3}, "minCount 3: of 2 pods"),
         ({"metadata": {}, "spec": {"containers": 1}}, "bad pod"),
         ({"spec": None}, "pod"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits, quantity
+from rte.model.words import counted
 from rte.placement.groups.facts import NHD_GROUPS, NHD_MAINTENANCE, NHD_VALUES, is_maintenance
 from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory, GroupNodeFacts
 
@@ -58,7 +59,7 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
     """
     sockets, cores = _number(labels, _SOCKETS), _number(labels, _CORES)
     if sockets < 1 or cores < sockets or cores % sockets:
-        raise errors.ParseError(_CORES, labels[_CORES], f"for {sockets} sockets")
+        raise errors.ParseError(_CORES, labels[_CORES], f"for {counted(sockets, 'socket')}")
     # NFD publishes the label with the value "false" too.
     threads = 2 if labels.get(_SMT, "false") == "true" else 1
     everyone = (1 << cores * threads) - 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rte import errors
+from rte.model.words import counted
 from rte.placement.groups.allocation import GivenCPUs, Record
 from rte.placement.groups.check import preference, violations
 from rte.placement.groups.cluster import GroupNodes
@@ -165,7 +166,8 @@ def _why_that_node(request: GroupsRequest, theirs: str, ours: str, cluster: Grou
     if avoided != avoided_there:
         return f"a pod without GPUs goes to {ours}, which has none"
     if free != free_there:
-        return f"{ours} comes first: {abs(free)} free cores, {theirs} has {abs(free_there)}"
+        cores = counted(abs(free), "free core")
+        return f"{ours} comes first: {cores}, {theirs} has {abs(free_there)}"
     return f"{ours} and {theirs} are alike; the name decides"
 
 

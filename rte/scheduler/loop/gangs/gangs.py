@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rte.model.words import counted
 from rte.placement.joint.gang import GangVerdict
 from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.loop.gangs import unit as units
@@ -416,7 +417,7 @@ class Gangs:
         bound = [pod for pod in count.placed if pod.node]
         if not bound or count.need or len(bound) < (count.gang.min_count or 1):
             return []
-        text = f"{len(bound)} pods are bound, {count.gang.min_count or 1} are needed"
+        text = f"{counted(len(bound), 'pod')} bound, {count.gang.min_count or 1} needed"
         return self._say(count.gang.key, "True", "Scheduled", text, once=True)
 
     def _say(
@@ -467,9 +468,7 @@ def _release(count: GangTally) -> list[Effect]:
     if not going:
         return []
     name = words.names([count.gang.key])
-    text = (
-        f"gang {name} could not be completed: {count.need} more pods are needed and find no place"
-    )
+    text = f"gang {name} could not be completed: no place for {counted(count.need, 'more pod')}"
     return [
         Measured("gang_releases"),
         Said("warning", f"{text}; its {len(going)} bound pods are released"),

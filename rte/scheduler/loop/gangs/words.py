@@ -38,7 +38,7 @@ def lacking(count: GangTally) -> str:
 def unplaced(unit: Sequence[GangKey], attempt: Attempt, cluster: Cluster) -> str:
     """Too few of the gang's pods find a place."""
     wanted, answer = attempt.wanted, attempt.answer
-    head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
+    head = f"{counted(wanted.need, 'pod')} of gang {names(unit)} must find a place at once"
     if answer.verdict is GangVerdict.FITS:
         return f"{head}: rules between its pods leave fewer than that"
     if answer.verdict is GangVerdict.CUT_OFF:
@@ -55,7 +55,7 @@ def unrehearsed(found: Found, cycle: Cycle) -> str:
     """Pods that do not exist yet would not all find a place."""
     pods, ahead, answer = found.question.wanted.pods, found.question.ahead, found.answer
     before = f", {ahead} of them let start before," if ahead else ""
-    head = f"of {len(pods)} pods{before}"
+    head = f"of {counted(len(pods), 'pod')}{before}"
     if answer.verdict is GangVerdict.FITS:
         return f"{head} fewer find a place at once: rules between them, or their devices"
     text = f"{head} {len(answer.places)} find a place at once"

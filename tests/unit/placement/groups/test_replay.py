@@ -138,7 +138,7 @@ def test_the_command(tmp_path: Path, capsys) -> None:
     assert cli.main(["import", "nhd", "replay", "-f", str(path)]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0].startswith("default/p: ")
-    assert out.splitlines()[-1].startswith("1 pods: 1 ")
+    assert out.splitlines()[-1].startswith("1 pod: 1 ")
     assert err.startswith("node x is left out: ")
     assert cli.main(["import", "nhd", "replay", "-f", str(path), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["node"] == "n"

@@ -67,7 +67,7 @@ def test_more_domains_than_pods_are_refused_before_they_are_counted_out() -> Non
     given = {"name": "main", "topologyAssignment": {"levels": ["zone"], "slices": [part]}}
     key = made.workload("w", pod_set(), assignments=[given])
     made.settle()
-    assert "topologyAssignment of main is not one of 1 pods" in made.state(key)["message"]
+    assert "topologyAssignment of main is not one of 1 pod" in made.state(key)["message"]
 
 
 def test_what_fits_is_ready_and_its_pods_run() -> None:
