@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import time
@@ -112,6 +113,10 @@ async def test_the_page_is_one_document_that_loads_nothing(client) -> None:
     assert "@SCRIPT@" not in text
     assert "src=" not in text.replace("-src", "")
     assert "<link" not in text
+
+
+def test_the_page_is_small() -> None:
+    assert len(gzip.compress(page.assemble())) <= 24 << 10
 
 
 async def test_data_and_times_that_were(client, world: World) -> None:
