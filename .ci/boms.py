@@ -1,4 +1,7 @@
-"""Bills of materials of an image: what its own list says, with what the lock knows."""
+"""Bills of materials of an image: what its own list says, with what the lock knows.
+
+In CI, whose environment is the locked one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from tools.release import boms
 
-LOCK = (Path(__file__).parents[3] / "requirements-agent.txt").read_text()
+LOCK = (Path(__file__).parents[1] / "requirements-agent.txt").read_text()
 VERSIONS = {name: version for name, (version, _) in boms.locked(LOCK).items()}
 PYTHON = "pkg:generic/cpython@3.11.2"
 LIBC, ZLIB = "pkg:deb/debian/libc6@2.36", "pkg:deb/debian/zlib1g@1.3"

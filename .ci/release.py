@@ -1,6 +1,7 @@
 """``python -m tools.release``: one commit, one set of bytes; each part holds what it has to.
 
-Without the images, which tests/cluster/test_release.py makes and installs.
+Without the images, which tests/cluster/test_release.py makes and installs. In CI, whose environment
+has what a release is made with.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import yaml
 
 import rte
 
-ROOT = Path(__file__).parents[3]
+#: One process makes them.
+pytestmark = pytest.mark.xdist_group("release")
+
+ROOT = Path(__file__).parents[1]
 VERSION = rte.__version__
 CRD = "rte/crds/noderesourcetopologies.yaml"
 WHEEL = f"rte_numa-{VERSION}-py3-none-any.whl"
