@@ -268,14 +268,11 @@ class Intake:
 
     def _set_claim(self, shown: _Shown) -> None:
         self._cluster.storage.claims[shown.key] = storage.read_claim(shown.obj)
-        self._claim_changed(shown.key)
+        self._tell(Kind.CLAIM, shown.key)
 
     def _forget_claim(self, missing: _Missing) -> None:
         self._cluster.storage.claims.pop(missing.key, None)
-        self._claim_changed(missing.key)
-
-    def _claim_changed(self, key: str) -> None:
-        self._cluster.told(ClusterEvent(Kind.CLAIM, claims=frozenset((key,))))
+        self._tell(Kind.CLAIM, missing.key)
 
     def _set_volume(self, shown: _Shown) -> None:
         volume = storage.read_volume(shown.obj)
@@ -292,37 +289,33 @@ class Intake:
         claims.update(each.claim for each in (before, volume) if each is not None and each.claim)
         if claims:
             self._cluster.told(ClusterEvent(Kind.VOLUME, name=name, claims=frozenset(claims)))
-        if volume is not None and not volume.claim:
-            # It is for anybody.
+        if volume is not None and not volume.claim:  # it is for anybody
             self._cluster.told(ClusterEvent(Kind.VOLUME, name=name))
 
     def _set_class(self, shown: _Shown) -> None:
         self._cluster.storage.classes[shown.key] = storage.read_class(shown.obj)
-        self._classes_changed()
+        self._tell(Kind.STORAGE_CLASS)
 
     def _forget_class(self, missing: _Missing) -> None:
         self._cluster.storage.classes.pop(missing.key, None)
-        self._classes_changed()
+        self._tell(Kind.STORAGE_CLASS)
 
     def _set_driver(self, shown: _Shown) -> None:
         tracked = self._cluster.storage.tracked
         (tracked.add if storage.publishes_capacity(shown.obj) else tracked.discard)(shown.key)
-        self._classes_changed()
+        self._tell(Kind.STORAGE_CLASS)
 
     def _forget_driver(self, missing: _Missing) -> None:
         self._cluster.storage.tracked.discard(missing.key)
-        self._classes_changed()
+        self._tell(Kind.STORAGE_CLASS)
 
     def _set_capacity(self, shown: _Shown) -> None:
         self._cluster.storage.capacities[shown.key] = storage.read_capacity(shown.obj)
-        self._classes_changed()
+        self._tell(Kind.STORAGE_CLASS)
 
     def _forget_capacity(self, missing: _Missing) -> None:
         self._cluster.storage.capacities.pop(missing.key, None)
-        self._classes_changed()
-
-    def _classes_changed(self) -> None:
-        self._cluster.told(ClusterEvent(Kind.STORAGE_CLASS))
+        self._tell(Kind.STORAGE_CLASS)
 
     def _set_limits(self, shown: _Shown) -> None:
         self._cluster.storage.csi_nodes[shown.key] = storage.read_csi_node(shown.obj)
@@ -333,7 +326,7 @@ class Intake:
         self._cluster.told(ClusterEvent(Kind.CSI_NODE, missing.key))
 
     def _set_slice(self, shown: _Shown) -> None:
-        self._supply_changed()
+        self._tell(Kind.DEVICE_SUPPLY)
         try:
             self._cluster.devices.fleet.put_slice(decode.resource_slice(shown.obj))
         except errors.ParseError:
@@ -342,15 +335,15 @@ class Intake:
 
     def _forget_slice(self, missing: _Missing) -> None:
         self._cluster.devices.fleet.remove_slice(missing.key)
-        self._supply_changed()
+        self._tell(Kind.DEVICE_SUPPLY)
 
     def _set_taint_rule(self, shown: _Shown) -> None:
         self._cluster.devices.fleet.put_rule(decode.device_taint_rule(shown.obj))
-        self._supply_changed()
+        self._tell(Kind.DEVICE_SUPPLY)
 
     def _forget_taint_rule(self, missing: _Missing) -> None:
         self._cluster.devices.fleet.remove_rule(missing.key)
-        self._supply_changed()
+        self._tell(Kind.DEVICE_SUPPLY)
 
     def _set_device_class(self, shown: _Shown) -> None:
         try:
@@ -372,12 +365,11 @@ class Intake:
         known.remove_claim(missing.key)
         self._device_claim_changed(missing.key, freed=known.freed > freed)
 
-    def _supply_changed(self) -> None:
-        self._cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
-
     def _device_claim_changed(self, key: str, *, freed: bool) -> None:
-        kind = Kind.DEVICE_SUPPLY if freed else Kind.DEVICE_CLAIM
-        self._cluster.told(ClusterEvent(kind, claims=frozenset((key,))))
+        self._tell(Kind.DEVICE_SUPPLY if freed else Kind.DEVICE_CLAIM, key)
+
+    def _tell(self, kind: Kind, *claims: str) -> None:
+        self._cluster.told(ClusterEvent(kind, claims=frozenset(claims)))
 
     # --- the agents' Leases ----------------------------------------------------------------------
 
