@@ -15,7 +15,8 @@ import pytest
 
 from rte import __version__
 from rte.cli import doctor, inputs
-from rte.cli.doctor import Facts, Finding, Level, examine
+from rte.cli.doctor import Finding, Severity, examine, facts
+from rte.cli.doctor.facts import Facts
 from rte.model.node import ConfigSource
 from rte.sim import demo
 from tests.unit.cli.objects import node_objects
@@ -50,7 +51,7 @@ def healthy(*names: str) -> Facts:
         leases=dict.fromkeys(names, NOW - 5),
         pods=[*(program("rte-agent", name) for name in names), program("rte-scheduler")],
         metrics={f"rte-agent-{name}": build_info(__version__) for name in names},
-        there=dict.fromkeys((doctor._CRD, doctor.POLICY), True),
+        there=dict.fromkeys((facts.CRD, facts.POLICY), True),
     )
 
 
@@ -59,7 +60,7 @@ def build_info(version: str) -> str:
 
 
 def wrong(facts: Facts) -> list[Finding]:
-    return [each for each in examine(facts) if each.level is not Level.OK]
+    return [each for each in examine(facts) if each.level is not Severity.OK]
 
 
 def the_one(facts: Facts) -> Finding:
@@ -79,7 +80,7 @@ def configured(facts: Facts, name: str, **settings: Any) -> None:
 
 def test_where_all_is_well_nothing_is_to_be_done() -> None:
     findings = examine(healthy("a", "b"))
-    assert {each.level for each in findings} == {Level.OK}
+    assert {each.level for each in findings} == {Severity.OK}
     assert not any(each.todo for each in findings)
     looked_at = {each.what for each in findings}
     assert looked_at == {
@@ -112,7 +113,7 @@ def test_a_kubelet_that_aligns_nothing(settings: dict[str, str], told: str) -> N
     facts = healthy("a", "b")
     configured(facts, "b", **settings)
     found = the_one(facts)
-    assert (found.level, found.nodes) == (Level.WARNING, ("b",))
+    assert (found.level, found.nodes) == (Severity.WARNING, ("b",))
     assert found.says.startswith(told)
     assert "restart the kubelet" in found.todo
 
@@ -131,7 +132,7 @@ def test_a_kubelet_without_rules() -> None:
     state = replace(entry.report.state, kubelet_version="v1.20.0")
     entry.report = replace(entry.report, state=state)
     found = the_one(facts)
-    assert found.level is Level.FAILED
+    assert found.level is Severity.FAILED
     assert "no rules for kubelet v1.20.0" in found.says
 
 
@@ -147,7 +148,7 @@ def test_an_agent_that_is_silent(renewed: float | None, told: str) -> None:
     facts = healthy("a", "b")
     facts.leases["a"] = renewed
     found = the_one(facts)
-    assert (found.level, found.nodes) == (Level.FAILED, ("a",))
+    assert (found.level, found.nodes) == (Severity.FAILED, ("a",))
     assert told in found.says
 
 
@@ -190,10 +191,10 @@ def test_what_is_missing_in_the_cluster() -> None:
     facts.unread = ["metrics of 1 pod"]
     levels = {each.what: each.level for each in wrong(facts)}
     assert levels == {
-        "CRD": Level.FAILED,
-        "admission policy": Level.WARNING,
-        "rights": Level.FAILED,
-        "not looked at": Level.WARNING,
+        "CRD": Severity.FAILED,
+        "admission policy": Severity.WARNING,
+        "rights": Severity.FAILED,
+        "not looked at": Severity.WARNING,
     }
 
 
