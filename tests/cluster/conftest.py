@@ -41,7 +41,10 @@ _LANES = {
         "test_whole",
     ),
     "cluster-3": ("test_differential_kubelet",),
-    "cluster-4": ("test_differential_scheduler", "test_documents", "test_field", "test_release"),
+    "cluster-4": (
+        "test_differential_scheduler", "test_documents", "test_field", "test_guides",
+        "test_release",
+    ),
 }  # fmt: skip
 
 
