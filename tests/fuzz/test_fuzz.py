@@ -21,7 +21,7 @@ from rte.nrt import group_inventory, node_state
 from rte.placement.koordinator.devices import request
 from rte.placement.kubelet import memory
 from rte.reader import jsontext
-from tests.depth import scaled
+from tests.depth import sampled, scaled
 from tests.fuzz import agent, doors, kueue, scheduler
 from tests.fuzz.values import keys
 
@@ -149,16 +149,18 @@ def _unknown_memory(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "sign"),
-    [
-        (_exponents, "InvalidOperation"),
-        (_sums, "Overflow|64-bit"),
-        (_deep_gangs, "RecursionError"),
-        (_deep_inventories, "RecursionError"),
-        (_many_devices, "ms of CPU"),
-        (_kinds_of_devices, "TypeError"),
-        (_bandwidths, "TypeError"),
-        (_unknown_memory, "KeyError"),
-    ],
+    sampled(
+        [
+            (_exponents, "InvalidOperation"),
+            (_sums, "Overflow|64-bit"),
+            (_deep_gangs, "RecursionError"),
+            (_deep_inventories, "RecursionError"),
+            (_many_devices, "ms of CPU"),
+            (_kinds_of_devices, "TypeError"),
+            (_bandwidths, "TypeError"),
+            (_unknown_memory, "KeyError"),
+        ]
+    ),
 )
 def test_planted_faults_are_found(
     monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], sign: str

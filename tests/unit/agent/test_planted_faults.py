@@ -25,6 +25,7 @@ from rte.agent.observer.restart import KubeletRestart
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publisher.renewals import Renewals
 from rte.model.kubelet import StateFiles
+from tests.depth import sampled
 from tests.unit.agent.test_any_order import play
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ SHOWS: dict[str, tuple[int, bool]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS))
 def test_it_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises(AssertionError):
