@@ -20,7 +20,7 @@ COPY rte ./rte
 # rte/sim links to it.
 COPY manifests/crd ./manifests/crd
 RUN python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /tmp/wheel .
-COPY .ci/sbom /usr/local/bin/sbom
+COPY .ci/sbom .ci/runtime /usr/local/bin/
 # install REQUIREMENTS: a virtual environment of these packages and rte, the same bytes each time, and what it is made of.
 # Byte code lies in a tree of its own, Python's library included (base images have none that fits: a second of CPU at each
 # start), and is taken whatever time its source has. It has no docstrings and no columns of tracebacks (PYTHONOPTIMIZE,
@@ -34,9 +34,12 @@ RUN printf '%s\n' '#!/bin/sh' 'set -e' '[ -d /opt/rte ] || python -m venv --with
     '[ -d /opt/rte/bytecode ] || echo "$library" >> /tmp/new' \
     'PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONNODEBUGRANGES=1 /opt/rte/bin/python -m compileall -q -j 0 -o 2 \' \
     '    --invalidation-mode unchecked-hash -x "$library/(test|idlelib|tkinter|lib2to3|ensurepip|.*-packages)/" -i /tmp/new' \
-    '/opt/rte/bin/python /usr/local/bin/sbom > /opt/rte/sbom.cdx.json' \
-    'find /opt/rte -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +' \
     > /usr/local/bin/install-rte && chmod +x /usr/local/bin/install-rte
+# assemble: /image is that environment, what it needs of the base, and the list of both.
+RUN printf '%s\n' '#!/bin/sh' 'set -e' 'python /usr/local/bin/runtime /image /opt/rte' \
+    'DPKG_STATUS=/image/var/lib/dpkg/status /opt/rte/bin/python /usr/local/bin/sbom > /image/opt/rte/sbom.cdx.json' \
+    'find /image -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +' \
+    > /usr/local/bin/assemble && chmod +x /usr/local/bin/assemble
 
 FROM wheel AS agent-packages
 ARG PIP_NO_INDEX
@@ -52,24 +55,27 @@ RUN install-rte requirements.txt
 
 # An agent simulates nothing.
 FROM agent-packages AS agent-tree
-RUN find /opt/rte -path '*/rte/sim' -type d -prune -exec rm -rf {} + && \
-    find /opt/rte -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
+RUN find /opt/rte -path '*/rte/sim' -type d -prune -exec rm -rf {} + && assemble
 
-FROM ${BASE} AS agent
+FROM scheduler-packages AS scheduler-tree
+RUN assemble
+
+# No shell, no package manager: what nobody calls needs no update.
+FROM scratch AS agent
 LABEL org.opencontainers.image.title="rte agent" org.opencontainers.image.licenses="Apache-2.0"
-ENV PATH=/opt/rte/bin:$PATH PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 \
+ENV PATH=/opt/rte/bin:/usr/local/bin:/usr/bin:/bin PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 \
     PYTHONNODEBUGRANGES=1 PYTHONUNBUFFERED=1
-COPY --from=agent-tree /opt/rte /opt/rte
+COPY --from=agent-tree /image /
 # The DaemonSet sets uid 0, which the kubelet's files ask for.
 USER 65532:65532
 ENTRYPOINT ["rte"]
 CMD ["run"]
 
-FROM ${BASE} AS scheduler
+FROM scratch AS scheduler
 LABEL org.opencontainers.image.title="rte scheduler" org.opencontainers.image.licenses="Apache-2.0"
-ENV PATH=/opt/rte/bin:$PATH PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 \
+ENV PATH=/opt/rte/bin:/usr/local/bin:/usr/bin:/bin PYTHONPYCACHEPREFIX=/opt/rte/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 \
     PYTHONNODEBUGRANGES=1 PYTHONUNBUFFERED=1
-COPY --from=scheduler-packages /opt/rte /opt/rte
+COPY --from=scheduler-tree /image /
 USER 65532:65532
 ENTRYPOINT ["rte"]
 CMD ["scheduler"]

@@ -7,6 +7,7 @@ images are built by buildah and leave as one OCI archive.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -38,8 +39,8 @@ PAUSE_IMAGE = "localhost/pause:1"
 #: Seconds since 1970: of all files and images (the Dockerfile's SOURCE_DATE_EPOCH).
 EPOCH = "1767225600"
 #: What the images are made from.
-_SOURCES = ("Dockerfile", ".dockerignore", ".ci/sbom", "pyproject.toml", "README.md", "LICENSE",
-            "rte", "manifests/crd")  # fmt: skip
+_SOURCES = ("Dockerfile", ".dockerignore", ".ci/runtime", ".ci/sbom", "pyproject.toml", "README.md",
+            "LICENSE", "rte", "manifests/crd")  # fmt: skip
 
 
 def names(tree: Path = ROOT) -> dict[str, str]:
@@ -69,6 +70,24 @@ def archive(tree: Path = ROOT) -> Path:
             build(target, tree)
         target.touch()
     return target
+
+
+def sizes(tree: Path = ROOT) -> dict[str, float]:
+    """Target -> MiB that a registry sends of its image."""
+    found = {}
+    with tarfile.open(archive(tree)) as tar:
+
+        def load(name: str) -> Any:
+            return json.loads(tar.extractfile(name).read())  # type: ignore[union-attr]
+
+        by_name = {
+            each["annotations"]["org.opencontainers.image.ref.name"].rpartition("/")[2]: each
+            for each in load("index.json")["manifests"]
+        }
+        for target, name in names(tree).items():
+            manifest = load(f"blobs/{by_name[name]['digest'].replace(':', '/')}")
+            found[target] = sum(layer["size"] for layer in manifest["layers"]) / 2**20
+    return found
 
 
 def build(out: Path, tree: Path = ROOT) -> None:

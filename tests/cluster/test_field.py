@@ -122,6 +122,10 @@ def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
     assert {"rte-numa", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
     assert not contents["simulates"]
+    assert not contents["shell"]
+    sizes = images.sizes()
+    assert sizes["agent"] <= 60
+    assert sizes["scheduler"] <= 110
 
 
 def test_nothing_of_other_pods_can_be_read_written_or_connected_to(
@@ -486,6 +490,7 @@ print(json.dumps({
         pathlib.Path(importlib.util.cache_from_source(each.__file__)).is_file()
         for each in (asyncio, errors)
     ],
+    "shell": pathlib.Path("/bin/sh").exists() or pathlib.Path("/usr/bin/pip").exists(),
     "simulates": importlib.util.find_spec("rte.sim") is not None,
     "compiled_twice": [str(each) for each in pathlib.Path("/opt/rte/lib").rglob("*.pyc")],
 }))
