@@ -127,10 +127,12 @@ class Jobs:
     def run(self, seconds: float, last: float, between: Callable[[float], Any]) -> None:
         """Until all are done; each lasts ``last`` seconds. ``between`` gets the seconds so far."""
         begin = time.monotonic()
-        while self.names - self.done - self.failed.keys():
+        while True:
             now = time.monotonic()
             assert now - begin < seconds, self.waiting()
-            between(now - begin)
+            between(now - begin)  # first: it may add pods when all are done
+            if not self.names - self.done - self.failed.keys():
+                return
             try:
                 items = self.cluster.api.get(PODS)["items"]
             except Exception as error:  # noqa: BLE001 - the API server may be away on purpose

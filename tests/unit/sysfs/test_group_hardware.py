@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rte.model.machine import CPUBasics
 from rte.sysfs import architecture, gpus
 from rte.sysfs.procfs import Identity
 from rte.sysfs.tree import Tree
@@ -35,14 +36,20 @@ def test_a_microarchitecture_goes_by_its_compilers_name(
     vendor: str, family: int, model: int, stepping: int, name: str
 ) -> None:
     told = Identity(
-        vendor=vendor, model="", sockets=1, family=family, number=model, stepping=stepping
+        vendor=vendor,
+        model="",
+        sockets=1,
+        basics=CPUBasics(),
+        family=family,
+        number=model,
+        stepping=stepping,
     )
 
     assert architecture.name_of(told) == name
 
 
 def test_an_arm_core_goes_by_its_part() -> None:
-    told = Identity(vendor="0x41", model="0xd0c", sockets=1, part="0xd0c")
+    told = Identity(vendor="0x41", model="0xd0c", sockets=1, basics=CPUBasics(), part="0xd0c")
 
     assert architecture.name_of(told) == "neoversen1"
 
