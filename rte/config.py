@@ -75,6 +75,11 @@ class Setting:
         return self.flag.value or self.syntax.value
 
     @property
+    def help(self) -> str:
+        """What ``--help`` says of it."""
+        return f"{self.flag.help} (default: {self.default})" if self.default else self.flag.help
+
+    @property
     def file_key(self) -> str:
         """The key in the file."""
         return self.flag.key or self.name
@@ -137,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
         flags = [f"-{setting.flag.short}"] if setting.flag.short else []
         flags.append(f"--{setting.name}")
         add = partial(
-            parser.add_argument, *flags, dest=setting.name, help=setting.flag.help, default=None
+            parser.add_argument, *flags, dest=setting.name, help=setting.help, default=None
         )
         if setting.syntax.negated:
             add(action=argparse.BooleanOptionalAction)

@@ -48,7 +48,7 @@ COMMANDS = {
         "rte topology -o svg > machine.svg",
     ),
     "explain": Command(
-        "tell per node and zone whether a pod fits, and why not in the kubelet's words",
+        "show for each node and zone whether a pod fits, and why not, in the kubelet's words",
         "rte explain -f pod.yaml",
         "the pod fits nowhere",
     ),
@@ -63,7 +63,7 @@ COMMANDS = {
         "no moves open a place",
     ),
     "drain": Command(
-        "tell which pods a restart of their kubelet would refuse, and move them first",
+        "list the pods that a restart of their kubelet would refuse, and move them first",
         "rte drain NODE",
         "a restart would do harm",
     ),

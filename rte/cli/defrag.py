@@ -129,7 +129,7 @@ async def _apply(args: argparse.Namespace) -> int:
             plan = situation.plan()
             if plan.verdict is not gang.GangVerdict.FITS:
                 await _withdraw(client, situation)
-                print(f"after that no further plan is known ({plan.verdict}): run it again later")
+                print(f"no plan is left now ({plan.verdict}): run it again later")
                 return 1
     print("the pods have their places" if plan.verdict is gang.GangVerdict.FITS else "no plan")
     return 0 if plan.verdict is gang.GangVerdict.FITS else 1
@@ -224,13 +224,15 @@ class Situation:
         notes = [f"note: {line}" for line in self.problems]
         if plan.verdict is gang.GangVerdict.DOES_NOT_FIT:
             stuck = {uid for each in self.budgets if not each.allowed for uid in each.pods}
-            held = f" ({len(stuck)} of them are held by disruption budgets)" if stuck else ""
+            held = f" ({len(stuck)} held by disruption budgets)" if stuck else ""
             if not self.movable:
                 return [f"{who}: no pod may be moved", *notes]
             tried = counted(len(self.movable), "pod")
-            return [f"{who}: to move any of {tried} opens no place{held}", *notes]
+            return [f"{who}: no place can be opened with {tried} that may be moved{held}", *notes]
         if plan.verdict is gang.GangVerdict.CUT_OFF:
-            text = f"no plan found in {plan.steps} steps, which says nothing (--steps raises that)"
+            text = (
+                f"no plan found within {plan.steps} steps; there may be one (--steps allows more)"
+            )
             return [f"{who}: {text}", *notes]
         places = [f"{self.names[uid].key} -> {name}" for uid, name in sorted(plan.places.items())]
         if not plan.moves:
@@ -280,7 +282,7 @@ def _wanted(
         key = args.pod if "/" in args.pod else f"{args.namespace}/{args.pod}"
         pod = next((each for each in cluster.pods.values() if each.key == key), None)
         if pod is None:
-            raise errors.UsageError(f"there is no pod {key} that waits or runs")
+            raise errors.UsageError(f"pod {key} not found among waiting and running pods")
         return ([], pod.key) if pod.node else ([pod], "")
     waiting = [pod for pod in cluster.pods.values() if not (pod.node or pod.gated or pod.deleting)]
     waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.key))

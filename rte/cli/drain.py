@@ -88,7 +88,7 @@ class DrainPlan:
         """
         entry = cluster.nodes.get(name)
         if entry is None or entry.info is None:
-            raise errors.UsageError(f"there is no node {name}")
+            raise errors.UsageError(f"node {name} not found")
         found = holders(entry)
         if found is None:
             why = entry.distrust() or "no agent of ours publishes this node's state"
@@ -98,7 +98,10 @@ class DrainPlan:
         ordered = sorted(views, key=lambda uid: not _why_not(views[uid]))
         going = in_its_way(reported, [views[uid].shape.as_pod(uid) for uid in ordered])
         if going is None:
-            return cls(node=name, unknown="its kubelet would take harm without any pod as well")
+            return cls(
+                node=name,
+                unknown="a restart does harm with no pod there, too: see rte explain --restart",
+            )
         # The largest first: it has the fewest places.
         sizes = {pod.uid: totals_of(pod).get("cpu", 0) for pod in going}
         leaving = [views[uid] for uid in sorted(sizes, key=lambda uid: -sizes[uid])]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.cli import inputs, live, machines
 from rte.library import manifests
-from rte.model.words import counted
+from rte.model.words import counted, share
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
 from rte.placement.joint.wording import missing_words
@@ -131,7 +131,7 @@ def _apply(cluster: Cluster, text: str) -> None:
     name, _, what = text.partition("=")
     entry = cluster.nodes.get(name)
     if not what or entry is None or entry.info is None:
-        raise errors.UsageError(f"--after {text}: there is no node {name!r}, or no =WHAT follows")
+        raise errors.UsageError(f"--after {text}: node {name!r} not found, or no =WHAT follows")
     if what == "gone":
         cluster.remove_node(name)
         return
@@ -139,7 +139,7 @@ def _apply(cluster: Cluster, text: str) -> None:
     ended = list(there) if what == "empty" else what.split(",")
     for key in ended:
         if key not in there:
-            raise errors.UsageError(f"--after {text}: there is no pod {key} on {name}")
+            raise errors.UsageError(f"--after {text}: pod {key} not found on {name}")
         cluster.remove_pod(there[key].uid, time.monotonic())
 
 
@@ -210,7 +210,7 @@ class _Question:
         hosts = sorted(found.copies.items(), key=lambda item: (-item[1], item[0]))
         hosts = [item for item in hosts if item[1] or item[0] in found.unsure]
         at_least = "at least " if found.unsure else ""
-        where = f"{len(hosts)} of {counted(len(nodes), 'node')}"
+        where = share(len(hosts), len(nodes), "node")
         lines = [f"{self.name}: {at_least}{found.total} fit, on {where}"]
         shown = hosts if self.args.all else hosts[:MAX_SHOWN]
         for name, count in shown:
@@ -239,7 +239,10 @@ class _Question:
             count = found.copies.get(example, 0)
             config = group[0].state.config
             kubelet = f"{config.topology_policy}, {config.topology_scope} scope"
-            lines.append(f"  {count} on each of {len(group)} like {example} ({kubelet})")
+            where = (
+                f"each of {counted(len(group), 'node')} like {example}" if group[1:] else example
+            )
+            lines.append(f"  {count or 'none'} on {where} ({kubelet})")
             kinds_of_nodes.append(
                 {
                     "nodes": [node.name for node in group],

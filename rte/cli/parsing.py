@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
-        raise errors.UsageError(f"{message} ({self.prog} --help tells what there is)")
+        raise errors.UsageError(f"{message} (see {self.prog} --help)")
 
     def parse_words(
         self, words: Sequence[str], known: argparse.Namespace | None = None

@@ -139,7 +139,8 @@ def _write_page(cluster: Cluster) -> None:
 
 def _report(outcome: offline.SimulationOutcome, cluster: Cluster) -> list[str]:
     total = len(outcome.placed) + len(outcome.unplaced)
-    lines = [f"{len(outcome.placed)} of {counted(total, 'pod')} placed by {outcome.strategy}"]
+    share = words.share(len(outcome.placed), total, "pod")
+    lines = [f"{share} placed by {outcome.strategy}"]
     for placed in outcome.placed:
         where = ", ".join(
             f"{container} in {words.zones(bits.of(zones))}"

@@ -34,6 +34,13 @@ def counted(count: float, noun: str) -> str:
     return f"{count:.12g} {noun}" if count == 1 else f"{count:.12g} {noun}s"
 
 
+def share(some: int, total: int, noun: str) -> str:
+    """Some of all: ``2 of 3 nodes``, ``none of 3 nodes``; of one alone ``1 node``, ``no node``."""
+    if total == 1:
+        return counted(some, noun) if some else f"no {noun}"
+    return f"{some or 'none'} of {counted(total, noun)}"
+
+
 def describe_holding(held: Holding, claims: Sequence[ClaimedDevice] = ()) -> str:
     """CPUs, memory, devices of plugins and of claims in one line."""
     what = [bits.format_list(held.cpus)] if held.cpus else []

@@ -82,7 +82,7 @@ class SchedulerSettings:
         Flag("name of that Lease", default="rte-scheduler; with --nodes that of --scheduler-name"),
     ] = ""
     lease_seconds: Annotated[
-        Seconds, Flag("a holder that has not renewed for so long is replaced")
+        Seconds, Flag("a holder that has not renewed for this long is replaced")
     ] = 3.0
     renew_seconds: Annotated[
         Seconds, Flag("time between renewals, half of --lease-seconds at most")
@@ -96,33 +96,34 @@ class SchedulerSettings:
         ),
     ] = "rte-agents"
     bind_timeout: Annotated[
-        Seconds, Flag("a bind without an answer is read back after so long")
+        Seconds, Flag("a bind without an answer is read back after this long")
     ] = 2.0
     reserve_after: Annotated[
-        Amount, Flag("a pod that has waited for so long gets a node reserved; 0: never")
+        Amount, Flag("a pod that has waited for this long gets a node reserved; 0: never")
     ] = 60.0
     align_patience: Annotated[
         Amount,
         Flag(
-            "a pod that another node would take waits so long for one where its DRA devices are "
+            "a pod that another node would take waits this long for one where its DRA devices are "
             "aligned; 0: not at all"
         ),
     ] = 30.0
     gang_timeout: Annotated[
-        Amount, Flag("a gang in part that finds no more places is deleted after so long; 0: never")
+        Amount,
+        Flag("a gang in part that finds no more places is deleted after this long; 0: never"),
     ] = 60.0
     preemption: Annotated[Switch, Flag("evict pods of lower priority where that makes room")] = True
     move_every: Annotated[
         Amount,
         Flag(
-            "for pods that have waited so long, move others that carry the label "
-            "topology.rte.dev/may-move=true, one in so many seconds; 0: none"
+            "for pods that have waited this long, move others that carry the label "
+            "topology.rte.dev/may-move=true, one pod in this many seconds; 0: none"
         ),
     ] = 0.0
     clean_refused: Annotated[
         Amount,
         Flag(
-            "delete pods of ReplicaSets that a kubelet has refused after so long, and all others "
+            "delete a ReplicaSet's pods this long after a kubelet has refused them, and all others "
             "with the label topology.rte.dev/clean-refused=true; 0: never"
         ),
     ] = 0.0
@@ -147,7 +148,7 @@ class SchedulerSettings:
     kueue_hold: Annotated[
         Amount,
         Flag(
-            "a Workload that does not fit keeps its quota so long, for room that may come; then "
+            "a Workload that does not fit keeps its quota this long, for room that may come; then "
             "its check says Retry"
         ),
     ] = 30.0

@@ -107,7 +107,7 @@ def test_it_decides(core: Path) -> None:
     told = run(core, "-m", "rte", "simulate", "-f", "pod.yaml", "--machine", "2x8*2")
 
     assert told.returncode == 0, told.stderr
-    assert "1 of 1 pod placed" in told.stdout
+    assert "1 pod placed" in told.stdout
 
 
 def test_its_tests_pass(core: Path) -> None:

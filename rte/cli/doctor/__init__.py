@@ -122,7 +122,9 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
             "apply its rights again (manifests/agent/rbac.yaml)",
         )
     for line in facts.unread:
-        yield Finding(Severity.WARNING, "not looked at", line, "ask with the rights of an operator")
+        yield Finding(
+            Severity.WARNING, "not looked at", line, "run rte doctor with the rights of an operator"
+        )
 
 
 def _of_pods(facts: Facts) -> Iterator[Finding]:
@@ -172,7 +174,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
             Severity.WARNING,
             "versions",
             f"{told}; this command is {__version__}",
-            "finish the upgrade: neighbouring releases read each other's reports, others need not",
+            "finish the upgrade: only neighbouring releases are sure to read each other's reports",
         )
 
 
@@ -282,7 +284,7 @@ def _of_kubelet(state: NodeState) -> Iterator[Finding]:
             Severity.WARNING,
             "kubelet",
             "it has not taken up all of its pods since its start",
-            "for moments: none of your business; for long: look at the kubelet's log",
+            "normal for some seconds; if it lasts, look at the kubelet's log",
         )
     if releases.known(state.kubelet_version) is None:
         yield Finding(

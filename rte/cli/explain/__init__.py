@@ -19,7 +19,7 @@ from rte.kube.client import Client
 from rte.library import manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
-from rte.model.words import counted
+from rte.model.words import counted, share
 from rte.reader import files
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
@@ -63,22 +63,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="replay a case of the drift alarm: what was predicted, what the kubelet did, and what "
-        "this rte predicts; 0 when the kubelet did what may come of it",
+        "this rte predicts; exit code 0 when the kubelet did what may come of it",
     )
     add(
         "--restart",
         nargs="?",
         const="",
         metavar="NODE",
-        help="tell instead what a restart of this node's kubelet would do to its pods (without "
-        "NODE: all nodes that would take harm); 0 when it does none",
+        help="show instead what a restart of this node's kubelet would do to its pods (without "
+        "NODE: of all nodes where it would do harm); exit code 0 when it does none",
     )
     add(
         "--wait",
         type=float,
         default=0.0,
         metavar="S",
-        help="with --restart NODE: look again, for so many seconds, until it would do no harm",
+        help="with --restart NODE: look again, for this many seconds, until it would do no harm",
     )
     add(
         "--all",
@@ -160,7 +160,7 @@ def _explain(
         key = _key(args)
         pods = [each for each in cluster.pods.values() if each.key == key]
         if not pods:
-            raise errors.UsageError(f"there is no pod {key} that waits or runs")
+            raise errors.UsageError(f"pod {key} not found among waiting and running pods")
     cycle = Cycle(cluster, options)
     return [explain_pod(cluster, cycle, pod) for pod in pods]
 
@@ -196,8 +196,8 @@ def render(answer: PodAnswer, limit: int | None = None, ours: Sequence[str] = ()
         lines.append(f"  {container or 'the whole pod'} is in {what}")
     if ours and answer.scheduler not in ("", *ours) and not answer.bound:
         lines.append(
-            f"  where rte serves its schedulerName, {answer.scheduler} (--also-for); another "
-            "scheduler may choose a node that refuses it"
+            f"  its schedulerName is {answer.scheduler}: this holds where rte serves that name "
+            "(--also-for); another scheduler may choose a node that refuses the pod"
         )
     if answer.problem:
         lines.append(f"  wherever it goes: {answer.problem}")
@@ -231,10 +231,8 @@ def _headline(answer: PodAnswer, fitting: int) -> str:
             "admitted by its kubelet" if answer.confirmed else "not confirmed by its kubelet yet"
         )
         return f"{answer.pod} is bound to {answer.bound} ({state}); of a pod like it the nodes say:"
-    total = counted(len(answer.nodes), "node")
-    if answer.chosen:
-        return f"{answer.pod} fits {fitting} of {total}; best: {answer.chosen}"
-    return f"{answer.pod} fits none of {total}"
+    nodes = share(fitting, len(answer.nodes), "node")
+    return f"{answer.pod} fits {nodes}" + (f"; best: {answer.chosen}" if answer.chosen else "")
 
 
 def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rte import config, errors
 from rte.cli import live
 from rte.cli.fit import read_sources
+from rte.model.words import counted, share
 from rte.scheduler.report.kubelets import restarted
 
 if TYPE_CHECKING:
@@ -74,14 +75,16 @@ def show(cluster: Cluster, node: str, output: str) -> int:
     if node:
         entries = [entry for entry in entries if entry.name == node]
         if not entries:
-            raise errors.UsageError(f"there is no node {node}")
+            raise errors.UsageError(f"node {node} not found")
     answers = [_answer(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
     if not node:
         answers = [answer for answer in answers if not answer["harmless"]]
     if output == "json":
         print(json.dumps(answers, indent=2))
     else:
-        print("\n\n".join(_text(answer) for answer in answers) or "no kubelet would take harm")
+        print(
+            "\n\n".join(_text(answer) for answer in answers) or "a restart does no harm on any node"
+        )
     return 0 if all(answer["harmless"] for answer in answers) else 1
 
 
@@ -131,18 +134,18 @@ def _text(answer: JsonObject) -> str:
         return f"? {node}: {answer['unknown']}"
     if answer["start_error"] or answer["start_doubtful"]:
         why = answer["start_error"] or "its memory manager may not find its own file in order"
-        would = "may not start, chance decides" if answer["start_doubtful"] else "would not start"
+        would = "starts or does not, by chance" if answer["start_doubtful"] else "would not start"
         return (
             f"- {node}: its kubelet {would}: {why}\n"
             "    drain the node, or remove the state file of that manager, before a restart"
         )
-    kept = len(answer["kept"])
-    whose = "pods with CPUs, memory or devices of their own"
-    if not answer["lost"]:
-        return f"+ {node}: a restart does no harm ({whose}: {kept})"
-    lines = [f"- {node}: a restart would keep {kept} of {kept + len(answer['lost'])} {whose}"]
+    kept, lost = len(answer["kept"]), len(answer["lost"])
+    what = "with exclusive CPUs, memory or devices"
+    if not lost:
+        return f"+ {node}: a restart does no harm ({counted(kept, 'pod')} {what})"
+    lines = [f"- {node}: a restart would refuse {share(lost, kept + lost, 'pod')} {what}"]
     for lost in answer["lost"]:
         lines.append(f"    {lost['pod']}: {lost['verdict']}, {lost['reason']}")
         lines.append(f"      {lost['message']}")
-    lines.append(f"    rte drain {node} tells which of them to move first")
+    lines.append(f"    rte drain {node} shows which of them to move first")
     return "\n".join(lines)

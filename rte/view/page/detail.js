@@ -195,13 +195,16 @@ function answerRow(answer, chosen) {
   const verdict = answer.fits ? `fits${lands ? `: ${lands}` : ""}` : answer.reason;
   return el("li", { "data-key": answer.node }, toNode(answer.node),
     " ", el("span", { className: answer.fits ? "yes" : "no" },
-      `${answer.node === chosen ? "✓ best, " : answer.fits ? "✓ " : "✗ "}${verdict}`),
+      `${answer.node === chosen ? "✓ best, " : answer.fits ? "✓ " : "✗ "}${verdict}`
+        + (answer.waits ? " (wait: a pod in front is not confirmed yet)" : "")),
     answer.fits || !answer.message || answer.message === answer.reason ? null
       : el("div", { className: "soft" }, answer.message),
     ...zones,
     totals.length ? el("div", { className: "soft" }, `node totals: ${totals.join("; ")}`) : null,
-    answer.would_help?.length
-      ? el("div", { className: "soft" }, `would fit without ${answer.would_help.join(", ")}`) : null);
+    answer.rules ? el("div", { className: "soft" }, answer.rules) : null,
+    answer.would_help?.length && !answer.fits
+      ? el("div", { className: "soft" }, `would fit without ${answer.would_help.join(", ")}`) : null,
+    ...(answer.advice ?? []).map((line) => el("div", {}, line)));
 }
 
 function answerList(answer) {
@@ -210,6 +213,7 @@ function answerList(answer) {
   return el("div", {},
     el("p", {}, answer.problem ? `It can go nowhere: ${answer.problem}`
       : `${fitting} of ${count(answer.nodes.length, "node")} would take ${answer.bound ? "a pod like it" : "it"}.`),
+    answer.nominated ? el("p", {}, "Room is being made on ", toNode(answer.nominated), ".") : null,
     el("ol", {}, ...answer.nodes.slice(0, MOST_ANSWERS).map((each) => answerRow(each, answer.chosen)),
       rest > 0 ? el("li", { className: "soft" }, `and ${rest} more`) : null));
 }

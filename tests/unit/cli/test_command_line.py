@@ -306,6 +306,14 @@ def test_settings_of_a_command_have_all_three_ways(command):
         assert f"--{option.name}" in FLAGS[command]
 
 
+@pytest.mark.parametrize("command", ["run", "scheduler"])
+def test_help_tells_every_default(command):
+    told = " ".join(typed([command, "--help"])[1].split()).replace("- ", "-")
+    for option in config.SETTINGS:
+        if command in option.commands and option.default:
+            assert f"(default: {option.default.replace('- ', '-')})" in told
+
+
 def test_the_first_process_of_a_container_ends_when_asked_before_it_has_begun(monkeypatch) -> None:
     own, before = os.getpid(), signal.getsignal(signal.SIGTERM)
     asked = SimpleNamespace(

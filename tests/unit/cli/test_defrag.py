@@ -70,7 +70,7 @@ def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
     budget["spec"]["selector"] = {}
     words = ["defrag", "-f", pod, "--bare-pods", "--from"]
     assert main([*words, write("none.yaml", [*objects, budget])]) == 1
-    text = "to move any of 4 pods opens no place (4 of them are held by disruption budgets)"
+    text = "no place can be opened with 4 pods that may be moved (4 held by disruption budgets)"
     assert text in capsys.readouterr().out
     words = ["defrag", "-f", pod, "--bare-pods", "-o", "json", "--from"]
     assert main([*words, write("all.yaml", objects), "-l", "app=a-0"]) == 1
@@ -142,7 +142,7 @@ def test_on_empty_machines_nothing_has_to_move(write, capsys):
     ("more", "words"),
     [
         (["large", "-f", "{pod}", "--from", "{cluster}"], "one of the two"),
-        (["nobody", "--from", "{cluster}"], "there is no pod default/nobody"),
+        (["nobody", "--from", "{cluster}"], "pod default/nobody not found"),
         (["-f", "{pod}", "--from", "{cluster}", "--apply"], "--apply is for a cluster"),
         (["-f", "{pod}", "--machine", "64-2s", "--apply"], "--apply is for a cluster"),
     ],
@@ -222,7 +222,7 @@ async def test_what_was_kept_is_free_again_when_no_further_plan_is_known(tmp_pat
             words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
             assert await asyncio.to_thread(main, [*words, "--timeout", "30"]) == 1
             await taking
-            assert "after that no further plan is known" in capsys.readouterr().out
+            assert "no plan is left now" in capsys.readouterr().out
             large = next(p for p in town.pods() if p["metadata"]["name"] == "large")
             assert "nominatedNodeName" not in large["status"]
 

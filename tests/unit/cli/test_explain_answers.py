@@ -38,7 +38,7 @@ def test_node_totals_stand_beside_the_zones_that_refuse(write, cluster, capsys):
 def test_another_schedulers_pod_is_told(write, cluster, capsys, monkeypatch):
     pod = write("pod.yaml", [pod_yaml("new", 3)])
     assert (
-        "where rte serves its schedulerName, default-scheduler (--also-for)"
+        "its schedulerName is default-scheduler: this holds where rte serves that name (--also-for)"
         in (explained(capsys, "-f", pod, "--from", cluster)[1])
     )
     mine = write("mine.yaml", [pod_yaml("new", 3, schedulerName="rte-scheduler")])

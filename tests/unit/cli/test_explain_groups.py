@@ -45,7 +45,7 @@ def test_what_a_pod_would_get_is_told_group_by_group(rack: Rack, write, capsys) 
     code, out = explained(capsys, write, rack, a_pod(HALF))
 
     assert code == 0
-    assert "fits 1 of 1 node; best: a" in out
+    assert "fits 1 node; best: a" in out
     (line,) = (each for each in out.splitlines() if "g0" in each)
     assert line.strip().startswith("g0 in zone 0: rx ")
     assert "workers" in line

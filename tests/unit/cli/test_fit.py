@@ -147,8 +147,8 @@ def test_nodes_without_a_report_are_not_counted(write, capsys):
         (["--count", "3", "--min-count", "4"], "give 1 to 3"),
         (["--count", "3", "--min-count", "0"], "give 1 to 3"),
         (["--after", "full"], "no =WHAT follows"),
-        (["--after", "nobody=empty"], "there is no node 'nobody'"),
-        (["--after", "full=default/nobody"], "there is no pod default/nobody on full"),
+        (["--after", "nobody=empty"], "node 'nobody' not found"),
+        (["--after", "full=default/nobody"], "pod default/nobody not found on full"),
     ],
 )
 def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):

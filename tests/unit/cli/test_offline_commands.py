@@ -41,7 +41,7 @@ def test_explain_finds_a_pod_by_name(write, capsys):
     assert main(["explain", "n-0", "--from", cluster]) == 0
     assert "is bound to n" in capsys.readouterr().out
     assert main(["explain", "nobody", "--from", cluster]) == 2
-    assert "no pod default/nobody" in capsys.readouterr().err
+    assert "pod default/nobody not found" in capsys.readouterr().err
 
 
 def test_explain_knows_the_claims_and_volumes_of_the_files(write, capsys):
@@ -95,9 +95,9 @@ def test_explain_tells_what_a_restart_of_a_kubelet_would_do(write, capsys):
     assert main(["explain", "--restart", "n", "--from", cluster]) == 0
     assert "+ n: a restart does no harm" in capsys.readouterr().out
     assert main(["explain", "--restart", "--from", cluster]) == 0
-    assert capsys.readouterr().out == "no kubelet would take harm\n"
+    assert capsys.readouterr().out == "a restart does no harm on any node\n"
     assert main(["explain", "--restart", "m", "--from", cluster]) == 2
-    assert "there is no node m" in capsys.readouterr().err
+    assert "node m not found" in capsys.readouterr().err
 
 
 def test_explain_marks_rules_that_are_assumed(write, capsys):
@@ -149,7 +149,7 @@ def test_simulate_draws_who_holds_what(write, capsys):
     files = write("all.yaml", [*node_objects("a", (3,)), pod_yaml("p", 4)])
     assert main(["simulate", "-f", files]) == 0
     out = capsys.readouterr().out
-    assert "1 of 1 pod placed by NextFit" in out
+    assert "1 pod placed by NextFit" in out
     assert "default/p -> a  c0 in zone 0" in out
     assert "A default/a-0, B default/p" in out
 
@@ -258,7 +258,7 @@ def test_files_of_windows_are_read(prefix, end, tmp_path, capsys):
     path = tmp_path / "a.yaml"
     path.write_bytes(prefix + end.join(lines))
     assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 0
-    assert "1 of 1 pod placed" in capsys.readouterr().out
+    assert "1 pod placed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["{", "- 1\n- 2", "just text", "\x00"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rte.cli import main
-from rte.model.words import counted
+from rte.model.words import counted, share
 from tests.unit.cli.objects import node_objects, pod_yaml
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ _NOUNS = (
 )
 _COUNTED = re.compile(rf"^ (?:more |other |free |waiting )?(?:{_NOUNS})\b")
 #: A count of one with a noun of several, and nothing counted.
-WRONG = re.compile(rf"(?<![\d./-])1 (?:more |other |free )?(?:{_NOUNS})\b|(?<![\d./])0 lack\b")
+WRONG = re.compile(
+    rf"(?<![\d./-])1 (?:more |other |free )?(?:{_NOUNS})\b|(?<![\d./])0 (?:lack|of 1|on each)\b"
+)
 #: A share of several, or Kubernetes' own words.
 _NO_COUNT = re.compile(r"/$|Insufficient $")
 #: Expressions in places where they are more than one, or no number.
@@ -68,6 +70,7 @@ def test_the_check_can_fail(tmp_path: Path) -> None:
     source.write_text("print(f'{n} pods wait', f'{MOST} pods', f'0/{n} nodes are available')")
     assert list(counts(source)) == ["x.py:1: f'{n} pods wait'"]
     assert WRONG.search("Of 2 zones 1 CPUs")
+    assert WRONG.search("keeps 0 of 1 pods")
     assert not WRONG.search("11 CPUs, 0.1 CPUs, zone 0-1 CPUs")
 
 
@@ -76,6 +79,14 @@ def test_the_check_can_fail(tmp_path: Path) -> None:
 )
 def test_one_is_told_from_several(count: float, told: str) -> None:
     assert counted(count, "pod") == told
+
+
+@pytest.mark.parametrize(
+    ("some", "total", "told"),
+    [(0, 1, "no pod"), (1, 1, "1 pod"), (0, 3, "none of 3 pods"), (2, 3, "2 of 3 pods")],
+)
+def test_some_of_all_are_told_without_a_count_of_nothing(some: int, total: int, told: str) -> None:
+    assert share(some, total, "pod") == told
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 7, 9, 20])
@@ -91,6 +102,9 @@ def test_small_clusters_are_told_in_the_singular(write, capsys, held, cpus: int)
         ("fit", "-f", pod, "--empty", "--from", cluster),
         ("simulate", "-f", pod, "--machine", "2x8"),
         ("defrag", "-f", pod, "--from", cluster),
+        ("explain", "--restart", "--from", cluster),
+        ("explain", "--restart", "n", "--from", cluster),
+        ("drain", "n", "--from", cluster),
         ("topology", "2x1"),
     ):
         main(list(words))

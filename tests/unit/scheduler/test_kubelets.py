@@ -133,8 +133,16 @@ def broken_world():
 @pytest.mark.parametrize(
     ("node", "code", "words"),
     [
-        ("fine", 0, ["+ fine: a restart does no harm (", "of their own: 1)"]),
-        ("loses", 1, ["- loses: a restart would keep 0 of 1 pods", "default/p-half: refused, SMT"]),
+        (
+            "fine",
+            0,
+            ["+ fine: a restart does no harm (1 pod with exclusive CPUs, memory or devices)"],
+        ),
+        (
+            "loses",
+            1,
+            ["- loses: a restart would refuse 1 pod with ", "default/p-half: refused, SMT"],
+        ),
         ("stuck", 1, ["its kubelet would not start: cpumanager: default cpuset cannot be empty"]),
         ("dark", 1, ["? dark: no agent of ours publishes"]),
         ("", 1, ["? dark", "- loses", "- stuck"]),
