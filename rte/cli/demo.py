@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.cli import inputs, live
+from rte.kube import credentials
+from rte.kube.client import Client
 from rte.kubelet.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from rte.scheduler.loop.cycle import Cycle
 from rte.sim import demo, machines
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 _MOST_NODES = 500
 #: New pods a second of the largest demos.
@@ -66,6 +72,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a short tour instead: place a few pods, print the NRTs, end",
     )
+    add(
+        "--chaos",
+        type=float,
+        nargs="?",
+        const=math.inf,
+        metavar="SECONDS",
+        help="meanwhile kubelets restart, agents die and the API server goes away (for so many "
+        "seconds, else until Ctrl-C); says at the end whether a pod was lost by it, 1 if so",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
     if not 0 <= args.port < 65536:
         raise errors.UsageError(f"--port {args.port}: give 1 to 65535, or 0 for any free port")
+    if args.chaos is not None and (args.once or args.compare or args.chaos <= 0):
+        raise errors.UsageError("--chaos takes seconds above 0, and goes without --once, --compare")
     shapes = tuple(args.shape or demo.Settings().shapes)
     for shape in shapes:
         if machines.parse(shape).memory <= _RESERVED:
@@ -93,6 +110,16 @@ def run(args: argparse.Namespace) -> int:
             asyncio.run(demo.tour(settings, compare=args.compare))
         except asyncio.CancelledError:
             return 130
-    else:
-        asyncio.run(demo.live(settings, rate=rate, seed=args.seed, compare=args.compare))
-    return 0
+        return 0
+    faults = None if args.chaos is None else demo.Chaos(args.chaos, waiting_that_fit)
+    shown = demo.live(settings, rate=rate, seed=args.seed, compare=args.compare, faults=faults)
+    return 0 if asyncio.run(shown) else 1
+
+
+async def waiting_that_fit(kubeconfig: Path) -> list[str]:
+    """Pods without a node for which there is room, by what the API server has, read anew."""
+    async with Client(credentials.load(kubeconfig, {})) as client:
+        cluster, _ = inputs.build_cluster(await live.read_objects(client))
+    cycle = Cycle(cluster)
+    waiting = [pod for pod in cluster.pods.values() if not pod.node]
+    return [pod.key for pod in waiting if cycle.decide(pod).node]

@@ -90,6 +90,7 @@ class DemoNode:
     shape: str
     kubelet: Kubelet
     groups: bool
+    hardware: Path
 
 
 _LONGEST_SOCKET = "/rte-demo-12345678/node-999/pod-resources/kubelet.sock"
@@ -101,6 +102,7 @@ class DemoCluster:
     Attributes:
         api: the objects.
         nodes: by name.
+        agents: by the name of their node.
         kubeconfig: for kubectl.
         page: address of the page that shows the zones; empty until it is served.
         by_totals: the scheduler of a plain cluster.
@@ -112,6 +114,7 @@ class DemoCluster:
         self.api = API()
         self.server = APIServer(self.api, port=settings.port)
         self.nodes: dict[str, DemoNode] = {}
+        self.agents: dict[str, asyncio.Task[None]] = {}
         self.kubeconfig = Path()
         self.page = ""
         self.by_totals = PlainScheduler(self.api)
@@ -121,6 +124,7 @@ class DemoCluster:
         self._stop = asyncio.Event()
         self._page_ready = asyncio.Event()
         self._process: asyncio.Task[None] | None = None
+        self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
         try:
@@ -174,14 +178,15 @@ class DemoCluster:
         self.api.create("resourceclaimtemplates", claim_template(), NAMESPACE)
         for number in range(self.settings.nodes):
             await self._add_node(number, folder)
-        self._process = asyncio.create_task(self._run(folder), name="demo cluster")
+        self._process = asyncio.create_task(self._run(), name="demo cluster")
         self._stack.push_async_callback(self._end)
 
     async def _add_node(self, number: int, folder: Path) -> None:
         shapes = self.settings.shapes
         shape = shapes[number % len(shapes)]
         name = f"node-{_NAMES[number]}" if number < len(_NAMES) else f"node-{number}"
-        machine = await self._machine(shape, self._hardware(folder, number))
+        hardware = folder / "machines" / str(shapes.index(shape))
+        machine = await self._machine(shape, hardware)
         root = None
         if number < AGENTS and not self.settings.plain:
             root = folder / name
@@ -206,7 +211,7 @@ class DemoCluster:
             devices=devices, root=root, timing=Timing(start=_START_SECONDS),
         )  # fmt: skip
         await self._stack.enter_async_context(kubelet)
-        self.nodes[name] = DemoNode(name, shape, kubelet, groups=groups)
+        self.nodes[name] = DemoNode(name, shape, kubelet, groups=groups, hardware=hardware)
         if groups:
             taint = {"key": GROUPS_TAINT, "effect": "NoSchedule"}
             self.api.patch("nodes", name, {"spec": {"taints": [taint]}})
@@ -225,17 +230,18 @@ class DemoCluster:
                 raise
         return self._machines[shape]
 
-    def _hardware(self, folder: Path, number: int) -> Path:
-        shapes = self.settings.shapes
-        return folder / "machines" / str(shapes.index(shapes[number % len(shapes)]))
-
     def _has_groups(self, number: int) -> bool:
         nodes = self.settings.nodes
         return nodes >= NODES_WITH_GROUPS and number + 1 == min(nodes, AGENTS)
 
-    async def _run(self, folder: Path) -> None:
+    def start_agent(self, node: DemoNode) -> None:
+        """Start the agent of a node, at first or after it has died."""
+        serving = daemon.serve(self._agent(node), {}, self._stop)
+        self.agents[node.name] = self._group.create_task(serving, name=f"agent {node.name}")
+
+    async def _run(self) -> None:
         if self.settings.plain:
-            async with asyncio.TaskGroup() as group:
+            async with self._group as group:
                 tasks = [
                     group.create_task(self.by_totals.run(), name="plain scheduler"),
                     group.create_task(controllers.run(self.api), name="controllers"),
@@ -254,13 +260,11 @@ class DemoCluster:
         async with (
             Client(access, component="rte-scheduler") as client,
             Reports(self.api, self._without_agent()),
-            asyncio.TaskGroup() as group,
+            self._group as group,
         ):
-            for number, node in enumerate(self.nodes.values()):
-                if node.kubelet.root is None:
-                    continue
-                settings = self._agent(node, node.kubelet.root, self._hardware(folder, number))
-                group.create_task(daemon.serve(settings, {}, self._stop), name=f"agent {node.name}")
+            for node in self.nodes.values():
+                if node.kubelet.root is not None:
+                    self.start_agent(node)
             scheduler = Scheduler(client, scheduling)
             source = ViewSource(scheduler, remark=self._remarked)
             tasks = [
@@ -283,12 +287,12 @@ class DemoCluster:
     def _without_agent(self) -> dict[str, Kubelet]:
         return {n.name: n.kubelet for n in self.nodes.values() if n.kubelet.root is None}
 
-    def _agent(self, node: DemoNode, root: Path, hardware: Path) -> AgentSettings:
+    def _agent(self, node: DemoNode) -> AgentSettings:
         return AgentSettings(
-            sysfs_root=hardware / "sys",
-            procfs_root=hardware / "proc",
+            sysfs_root=node.hardware / "sys",
+            procfs_root=node.hardware / "proc",
             podresources_socket=f"unix://{node.kubelet.socket}",
-            kubelet_state_dir=root,
+            kubelet_state_dir=node.kubelet.root,
             node_name=node.name,
             kubeconfig=self.kubeconfig,
             metrics_listen="",

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from rte import errors
-from rte.sim.demo import keys, view, workload
+from rte.sim.demo import chaos, keys, view, workload
 from rte.sim.demo.cluster import GPU, NAMESPACE, DemoCluster
 from rte.sim.demo.snapshot import SnapshotCollector
 
@@ -54,10 +54,18 @@ async def _quiet_cluster(
         logger.setLevel(before)
 
 
-async def live(settings: Settings, *, rate: float, seed: int, compare: bool = False) -> None:
-    """Show a cluster with pods that come and go until SIGINT or SIGTERM.
+async def live(
+    settings: Settings,
+    *,
+    rate: float,
+    seed: int,
+    compare: bool = False,
+    faults: chaos.Chaos | None = None,
+) -> bool:
+    """Show a cluster with pods that come and go until SIGINT or SIGTERM; False: some were lost.
 
-    ``compare``: the same pods are placed by plain Kubernetes rules as well.
+    ``compare``: the same pods are placed by plain Kubernetes rules as well. ``faults`` are played
+    meanwhile; it ends with them as well, and says then what they have done.
     """
     console = Console()
     stop = asyncio.Event()
@@ -67,7 +75,12 @@ async def live(settings: Settings, *, rate: float, seed: int, compare: bool = Fa
             cluster.api, rate=rate, seed=seed, groups=cluster.has_groups,
             beside=beside.api if beside else None,
         )  # fmt: skip
-        await _until_stopped(cluster, beside, console, stop, pods)
+        storm = [faults.play(cluster, seed)] if faults else []
+        await _until_stopped(cluster, beside, console, stop, pods, *storm)
+        lost = await faults.lost(cluster) if faults else []
+    for line in lost or ["Nothing was lost."] * bool(faults):
+        console.print(line, highlight=False, soft_wrap=True)
+    return not lost
 
 
 def _on_signals(act: Callable[[], object]) -> None:
@@ -82,7 +95,7 @@ async def _until_stopped(
     beside: DemoCluster | None,
     console: Console,
     stop: asyncio.Event,
-    pods: Coroutine[Any, Any, None],
+    *users: Coroutine[Any, Any, None],
 ) -> None:
     await cluster.served()
     observer = SnapshotCollector(cluster, beside)
@@ -90,7 +103,7 @@ async def _until_stopped(
     # A terminal that cannot move its cursor would stay empty.
     show = _screen if console.is_terminal and not console.is_dumb_terminal else _lines
     failures = [each.failed() for each in (cluster, beside) if each is not None]
-    work = (pods, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
+    work = (*users, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:

@@ -20,11 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from rte.cli import demo as command
 from rte.cli import main
 from rte.sim import demo, machines
 from rte.sim.apiserver import API
 from rte.sim.demo import cluster as cluster_module
-from rte.sim.demo import keys, view, workload
+from rte.sim.demo import chaos, keys, view, workload
 from rte.sim.demo.cluster import NAMESPACE, crd
 from rte.sim.demo.snapshot import (
     Beside,
@@ -36,6 +37,7 @@ from rte.sim.demo.snapshot import (
 )
 from rte.sim.fleet import SimulatedFleet
 from rte.sim.kubelet import Timing
+from tests.depth import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +128,42 @@ def test_a_terminal_that_cannot_draw_gets_lines() -> None:
     assert process.returncode == 0
     assert told.startswith(b"export KUBECONFIG=")
     assert b"\x1b" not in told
+
+
+def test_nothing_is_lost_by_chaos(temp_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = str(max(4, 30 * DEPTH))
+    words = ["--nodes", "2", "--shape", "2x8", "--rate", "4", "--chaos", seconds]
+    assert main(["demo", *words]) == 0
+    told = capsys.readouterr().out
+    for fault in ("kubelet restarts", "agent dies", "api server is away"):
+        assert fault in told
+    assert told.endswith(" 0 refused by a kubelet.\nNothing was lost.\n")
+    assert list(temp_dir.iterdir()) == []
+
+
+async def test_what_chaos_has_lost_is_told(temp_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos, "_SETTLING_S", 0)
+    faults = demo.Chaos(1, command.waiting_that_fit)
+    async with demo.DemoCluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+        amounts = {"cpu": "2", "memory": "1Gi"}
+        limits = {"requests": amounts, "limits": amounts}
+        workload.make(cluster.api, workload.pod("runs", limits, 3600))
+        async with asyncio.timeout(30):
+            while (await faults.lost(cluster)) or not cluster.nodes["node-a"].kubelet.pods():
+                await asyncio.sleep(0.02)
+        for name, cpus in (("forgotten", "2"), ("too-large", "9")):
+            amounts = {"cpu": cpus, "memory": "1Gi"}
+            left = workload.pod(name, {"requests": amounts, "limits": amounts}, 3600)
+            left["spec"]["schedulerName"] = "nobody"
+            workload.make(cluster.api, left)
+        kubelet = cluster.nodes["node-a"].kubelet
+        kubelet.refusals.append(("refused", "TopologyAffinityError"))
+        kubelet._managers.state = replace(kubelet.state, holdings={})
+        assert await faults.lost(cluster) == [
+            "lost: node-a refused refused: TopologyAffinityError",
+            "lost: runs does not run on node-a as is said of it",
+            "lost: demo/forgotten waits though there is room for it",
+        ]
 
 
 async def test_pods_of_the_default_scheduler_are_served(temp_dir: Path) -> None:
@@ -396,7 +434,16 @@ def test_the_last_of_five_nodes_serves_processing_groups(
 
 
 @pytest.mark.parametrize(
-    "flags", [["--nodes", "0"], ["--rate", "0"], ["--shape", "x"], ["--rate", "-1"]]
+    "flags",
+    [
+        ["--nodes", "0"],
+        ["--rate", "0"],
+        ["--shape", "x"],
+        ["--rate", "-1"],
+        ["--chaos", "0"],
+        ["--chaos", "--once"],
+        ["--chaos", "--compare"],
+    ],
 )
 def test_bad_flags_are_usage_errors(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *flags]) == 2

@@ -71,6 +71,7 @@ class APIServer:
         self._version = version
         self._bookmark_seconds = bookmark_seconds
         self._runner: web.AppRunner | None = None
+        self._watches: set[Watch] = set()
         self.url = ""
 
     async def start(self) -> None:
@@ -96,12 +97,12 @@ class APIServer:
                 f"the embedded API server cannot listen on {self._host}:{self._port}: "
                 f"{error.strerror or error}; choose another port"
             ) from error
-        port = self._runner.addresses[0][1]
-        self.url = f"http://{self._host}:{port}"
+        self._port = self._runner.addresses[0][1]  # the same again after a stop
+        self.url = f"http://{self._host}:{self._port}"
 
     async def stop(self) -> None:
-        """End all watches and close the port."""
-        for watch in self.api.store.watches():
+        """End all clients' watches and close the port; who uses the API without it goes on."""
+        for watch in self._watches:
             watch.stop()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -297,6 +298,7 @@ class APIServer:
         watch: Watch | None = None
         try:
             watch = self.api.watch(target.kind, query, initial=initial)
+            self._watches.add(watch)
         except status.StatusError as error:
             if error.status == 400:
                 text = str(error).removeprefix("invalid resource version: ")
@@ -318,6 +320,7 @@ class APIServer:
         finally:
             if watch is not None:
                 watch.stop()
+                self._watches.discard(watch)
         return response
 
     async def _stream(
