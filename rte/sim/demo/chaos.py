@@ -97,8 +97,10 @@ class Chaos:
         """One line for each pod that is worse off than without faults, once there was time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SETTLING_S
-        while (told := await self._lost(cluster)) and loop.time() < end:
+        told = await self._lost(cluster)
+        while told and loop.time() < end:
             await asyncio.sleep(0.5)
+            told = await self._lost(cluster)
         return told
 
     async def _lost(self, cluster: DemoCluster) -> list[str]:

@@ -24,8 +24,8 @@ from rte.cli import demo as command
 from rte.cli import main
 from rte.sim import demo, machines
 from rte.sim.apiserver import API
-from rte.sim.demo import cluster as cluster_module
 from rte.sim.demo import chaos, keys, view, workload
+from rte.sim.demo import cluster as cluster_module
 from rte.sim.demo.cluster import NAMESPACE, crd
 from rte.sim.demo.snapshot import (
     Beside,
