@@ -83,6 +83,7 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._faults: OrderedDict[tuple[str, str], Fault] = OrderedDict()
+        self._aside: Counter[str] = Counter()
         self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
         self._effects: list[Measured | Said] = []
 
@@ -93,10 +94,15 @@ class Quarantine:
     def put(self, kind: str, key: str, error: Exception, now: float) -> Fault:
         """The thing raised: it is put aside, for longer each time."""
         before = self._faults.pop((kind, key), None)
-        wait = FIRST_S if before is None else min(MOST_S, 2 * before.wait)
+        wait = FIRST_S
+        if before is not None:
+            self._lift(kind, before)
+            wait = min(MOST_S, 2 * before.wait)
         fault = self._faults[kind, key] = Fault(_line(error), wait, now + wait)
+        self._aside[kind] += 1
         if len(self._faults) > _MOST_KEPT:
-            self._faults.popitem(last=False)
+            (other, _), oldest = self._faults.popitem(last=False)
+            self._lift(other, oldest)
         self._tell(kind, key, error, fault)
         self._measure(kind)
         return fault
@@ -116,12 +122,14 @@ class Quarantine:
         """It is tried again; another fault puts it aside for longer."""
         fault = self._faults.get((kind, key))
         if fault is not None and fault.holds:
-            fault.holds = False
+            self._lift(kind, fault)
             self._measure(kind)
 
     def forget(self, kind: str, key: str) -> None:
         """The thing is gone, or another one now."""
-        if self._faults.pop((kind, key), None) is not None:
+        fault = self._faults.pop((kind, key), None)
+        if fault is not None:
+            self._lift(kind, fault)
             self._measure(kind)
 
     def tidy(self, now: float) -> None:
@@ -129,7 +137,7 @@ class Quarantine:
         kinds = set()
         for (kind, key), fault in list(self._faults.items()):
             if fault.holds and fault.until <= now:
-                fault.holds = False
+                self._lift(kind, fault)
                 kinds.add(kind)
             if fault.until + 2 * MOST_S <= now:
                 del self._faults[kind, key]
@@ -164,9 +172,13 @@ class Quarantine:
             self._told.popitem(last=False)
         return True
 
+    def _lift(self, kind: str, fault: Fault) -> None:
+        """It is aside no more."""
+        self._aside[kind] -= fault.holds
+        fault.holds = False
+
     def _measure(self, kind: str) -> None:
-        count = Counter(each for (each, _), fault in self._faults.items() if fault.holds)
-        self._effects.append(Measured("quarantined", float(count[kind]), (kind,), how="set"))
+        self._effects.append(Measured("quarantined", float(self._aside[kind]), (kind,), how="set"))
 
 
 def _line(error: Exception) -> str:

@@ -341,7 +341,7 @@ def test_the_end_of_the_process_passes_through(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_remembered_is_bounded() -> None:
     quarantine = Quarantine()
-    for number in range(20_000):
+    for number in range(10_100):
         quarantine.put("pods", str(number), Planted("x" * 10_000), 0.0)
         effects = quarantine.drain()
         assert all(len(e.text) < 400 for e in effects if isinstance(e, Said))
