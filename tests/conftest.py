@@ -50,8 +50,20 @@ def _is_news_for_closed_loop(record: logging.LogRecord) -> bool:
 logging.getLogger("asyncio").addFilter(lambda record: not _is_news_for_closed_loop(record))
 
 
+#: Longer tests than others: begun last, they would be waited for in the end.
+LONG = ("tests/world/", "tests/fuzz/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """``-n logical``: a process more than there are processors, as some tests wait."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return 1 + (len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
         if inspect.iscoroutinefunction(getattr(item, "function", None)):
             # First in line, so that it looks when all other fixtures have closed what they opened.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEPTH = float(os.environ.get("RTE_DEPTH", "0.2"))
 #: However little depth is asked for, this many are tried.
-LEAST = 10
+LEAST = 5
 
 
 def scaled(cases: int) -> int:

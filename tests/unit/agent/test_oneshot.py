@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -96,6 +98,21 @@ async def test_the_state_files_alone_tell_who_holds_what(settings: AgentSettings
     assert told.zones[0].resources["cpu"] == (32_000, 30_000, 28_000)
 
 
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits between two readings take no time, and count."""
+    waited = 0.0
+
+    async def wait(seconds: float) -> None:
+        nonlocal waited
+        waited += seconds
+
+    monkeypatch.setattr(oneshot, "_wait", wait)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + waited)
+    monkeypatch.setattr(oneshot, "time", clock)
+
+
+@pytest.mark.usefixtures("no_waiting")
 async def test_podresources_names_the_pods_and_who_is_active(
     settings: AgentSettings, tmp_path: Path
 ) -> None:

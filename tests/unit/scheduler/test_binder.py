@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from rte import errors
 from rte.placement.groups import allocation
 from rte.scheduler.loop.messages import Outcome
@@ -49,6 +51,23 @@ class Api:
 def binder_of(api: Api, left_s: Callable[[], float] = lambda: 10.0) -> Binder:
     slots = asyncio.Semaphore(WIDTH)
     return Binder(api, left_s=left_s, timeout_s=1.0, slots=slots)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers of the loop are due at once; nothing here waits for anything else."""
+    loop: Any = asyncio.get_running_loop()
+    waited = 0.0
+
+    def select(timeout: float | None) -> list[Any]:
+        nonlocal waited
+        found = ready(0)
+        waited += 0 if found else timeout or 0
+        return found
+
+    ready, now = loop._selector.select, loop.time
+    monkeypatch.setattr(loop._selector, "select", select)
+    monkeypatch.setattr(loop, "time", lambda: now() + waited)
 
 
 class Slow(Api):
@@ -163,6 +182,7 @@ class Failing(Api):
         raise errors.KubeError("failed calling webhook", status=500)
 
 
+@pytest.mark.usefixtures("no_waiting")
 async def test_a_bind_that_fails_is_given_up_after_a_few_tries() -> None:
     api = Failing()
     bound = await binder_of(api).bind(World().pod(name="p"), "n")
@@ -189,6 +209,7 @@ class Late(Api):
         return {"metadata": {"uid": "uid-p"}, "spec": {"nodeName": "n"} if bound else {}}
 
 
+@pytest.mark.usefixtures("no_waiting")
 async def test_a_bind_without_an_answer_is_given_up_only_when_it_cannot_come_true() -> None:
     api = Late()
     bound = await binder_of(api).bind(World().pod(name="p"), "n")

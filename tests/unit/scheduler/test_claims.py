@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte.scheduler.loop import telling
 from rte.sim.controllers.claims import ClaimController
 from tests.unit.scheduler.gpus import DRIVER, claim, consumers, gpu_class, held, slice_of, uses
 from tests.unit.scheduler.town import Town, until
@@ -126,7 +127,10 @@ async def test_several_claims_stand_or_fall_together(site: Site) -> None:
         await until(lambda: not site.all_held())
 
 
-async def test_a_claim_that_is_deleted_meanwhile_is_told(site: Site) -> None:
+async def test_a_claim_that_is_deleted_meanwhile_is_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "_EXPLAIN_AGAIN_S", 0.2)
     site.claim("c")
     async with site.scheduler():
         site.pod("p", **uses("c"))
