@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.cli import live
+from rte.cli import inputs, live
 from rte.cli.parsing import MACHINE
 from rte.kube import resources
 from rte.library import kubelets, machines
@@ -23,14 +23,15 @@ from rte.placement.kubelet import releases
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
+from rte.scheduler.loop.cycle import Cycle
+from rte.view import hardware
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rte.library.machines import NamedMachine
-    from rte.model.kubelet import NodePod
-    from rte.model.node import NodeState
+    from rte.model.node import NodeReading, NodeState
     from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
 
@@ -179,30 +180,52 @@ def find(text: str, args: argparse.Namespace) -> list[NamedMachine]:
     found = machines.find(text)
     if found:
         return found
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text):
-        raise errors.UsageError(f"{text!r} names no machine; a machine is {MACHINE}")
-    return [asyncio.run(_from_cluster(text, args))]
+    report, items = asyncio.run(_objects_of(text, args))
+    return [_reported(report, items)]
 
 
-async def _from_cluster(name: str, args: argparse.Namespace) -> NamedMachine:
+def node_of_cluster(name: str, args: argparse.Namespace) -> NodeReading:
+    """A node of the cluster as the page has it: with what processing groups hold there.
+
+    Raises:
+        errors.RteError: as :func:`find`.
+    """
+    return read_objects(*asyncio.run(_objects_of(name, args)))
+
+
+def read_objects(report: JsonObject, items: Iterable[JsonObject]) -> NodeReading:
+    """The same of these objects: the node's report, the Node and its pods."""
+    cluster, _ = inputs.build_cluster([report, *items])
+    entry = cluster.nodes.get(report["metadata"]["name"])
+    reading = hardware.reading_of(entry, Cycle(cluster)) if entry and entry.info else None
+    return reading or _reported(report, items).reading
+
+
+def _reported(report: JsonObject, items: Iterable[JsonObject]) -> NamedMachine:
     from rte.accounting import liveness
 
+    there = [liveness.node_pod(item) for item in items if item["kind"] == "Pod"]
+    return machines.from_report(report, [PodRef(pod.uid, pod.namespace, pod.name) for pod in there])
+
+
+async def _objects_of(name: str, args: argparse.Namespace) -> tuple[JsonObject, list[JsonObject]]:
+    """The node's report; the Node and its pods, as far as they may be read."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name):
+        raise errors.UsageError(f"{name!r} names no machine; a machine is {MACHINE}")
+    selectors = {"nodes": f"metadata.name={name}", "pods": f"spec.nodeName={name}"}
     try:
         async with live.connect(args) as client:
-            obj = await client.get(resources.NRTS.path(name))
+            report = await client.get(resources.NRTS.path(name))
             try:
-                selector = {"fieldSelector": f"spec.nodeName={name}"}
-                items = (await client.get(resources.PODS.path(), **selector)).get("items") or ()
+                return report, await live.read_objects(client, selectors, selectors)
             except errors.KubeError as error:
                 if error.status != 403:  # the report names those that hold CPUs
                     raise
-                items = ()
+                return report, []
     except errors.KubeError as error:
         raise errors.UsageError(
             f"{name} is no fixture, folder or file, and as a node of the cluster: {error}"
         ) from error
-    there: list[NodePod] = [liveness.node_pod(item) for item in items]
-    return machines.from_report(obj, [PodRef(pod.uid, pod.namespace, pod.name) for pod in there])
 
 
 def _node(name: str, state: NodeState) -> NodeInfo:

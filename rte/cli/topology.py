@@ -84,9 +84,12 @@ def read(args: argparse.Namespace) -> NodeReading:
                 "--kubelet-state-dir and --podresources-socket out (RTE_... variables too)"
             )
         from rte.cli import machines  # it knows clusters; this host's hardware needs none
-        from rte.library.machines import only
+        from rte.library.machines import find, only
 
-        found = only(machines.find(args.machine, args), args.machine)
+        here = find(args.machine)
+        if not here:
+            return machines.node_of_cluster(args.machine, args)
+        found = only(here, args.machine)
         return replace(found.reading, node_name=found.reading.node_name or found.name)
     machine = read_machine(agent.sysfs, agent.procfs)
     if (agent.sysfs_root is None) != (agent.procfs_root is None):
@@ -217,7 +220,7 @@ def _describe_zone(machine: Machine, zone: Zone, names: words.Names) -> Iterator
         mates = (cpus_here.get(mate, cpu).l3 for mate in bits.members(cpu.siblings))
         caches.setdefault(tuple(sorted({l3 for l3 in mates if l3 is not None})), []).append(cpu)
     for l3s, cpus in caches.items():
-        name = " and ".join(words.name_l3(machine, l3) for l3 in l3s) or "no L3 told"
+        name = " and ".join(words.name_l3(machine, l3) for l3 in l3s) or "L3 not known"
         yield f"    {name}: {_describe_cores(cpus)}"
     here = [device for device in machine.pci if device.zone == zone.id]
     yield from _describe_devices(here, machine.pci_zones, names, "    ")
@@ -299,7 +302,8 @@ def _describe_holders(reading: NodeReading) -> Iterator[str]:
     if state is None:
         return
     yield "\nCPUs by holder"
-    yield f"  shared pool {bits.format_list(state.shared)}"
+    # A kubelet that assigns no CPUs has no shared pool of its own.
+    yield f"  shared pool {bits.format_list(state.shared or state.topology.all_cpus)}"
     if state.reserved:
         yield f"  reserved {bits.format_list(state.reserved)}"
     for name, holding, claims in paint.holdings_of(reading):

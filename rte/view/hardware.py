@@ -9,9 +9,10 @@ from rte import accounting
 from rte.model import bits
 from rte.model.machine import PCIDevice
 from rte.model.node import NodeReading, PodRef
+from rte.scheduler.front.groups import books_of
+from rte.scheduler.plugins.groups.given import with_groups
 from rte.view import drawing
 from rte.view.drawing import paint
-from rte.view.groups import with_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def reading_of(entry: NodeEntry, cycle: Cycle) -> NodeReading | None:
     outlook = entry.outlook()
     if outlook is None:
         return None
-    state = with_groups(entry, outlook.predicted, cycle)
+    state = with_groups(entry, outlook.predicted, books_of(cycle))
     machine = accounting.machine_of(state.topology)
     inventory = entry.report.inventory if entry.report else None
     if inventory is not None:

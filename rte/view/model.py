@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.words import counted
 from rte.placement.free import free_of
-from rte.view import claims, groups
+from rte.scheduler.front.groups import books_of
+from rte.scheduler.plugins.groups.given import with_groups
+from rte.view import claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +63,9 @@ def node(
     }
     if outlook is None:
         return document
-    state = groups.with_groups(entry, outlook.predicted, cycle) if cycle else outlook.predicted
+    state = outlook.predicted
+    if cycle is not None:
+        state = with_groups(entry, state, books_of(cycle))
     offered = claims.of_node(entry, devices) if devices else claims.OfferedDevices()
 
     def by_claims(pod: PodView | None) -> list[JsonObject]:

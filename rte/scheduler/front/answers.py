@@ -13,7 +13,8 @@ from rte.placement.advice import advise
 from rte.placement.kubelet import releases
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
-from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, parse_groups
+from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, books_of, parse_groups
+from rte.scheduler.plugins.groups.given import with_groups
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -187,7 +188,7 @@ def explain_steps(cluster: Cluster, cycle: Cycle, pod: PodView) -> Generator[Non
         problem=problem,
         nominated=cluster.nominations.get(pod.uid, ""),
         scheduler=pod.scheduler,
-        held=_held(cluster.nodes[bound], pod) if bound in cluster.nodes else {},
+        held=_held(cluster.nodes[bound], pod, cycle) if bound in cluster.nodes else {},
         nodes=tuple(
             sorted(answers, key=lambda each: (each.node != chosen, not each.fits, each.node))
         ),
@@ -201,11 +202,12 @@ def report_of(entry: NodeEntry) -> str:
     return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
 
 
-def _held(entry: NodeEntry, pod: PodView) -> dict[str, str]:
-    """What the node's report says that the pod holds, container by container."""
-    state = entry.report.state if entry.report else None
-    if state is None:
+def _held(entry: NodeEntry, pod: PodView, cycle: Cycle) -> dict[str, str]:
+    """What the pod holds, container by container, or group by group."""
+    reported = entry.report.state if entry.report else None
+    if reported is None:
         return {}
+    state = with_groups(entry, reported, books_of(cycle))
     given = dict(state.holdings.get(pod.kubelet_uid, {}))
     if pod.kubelet_uid in state.pod_holdings:  # what containers hold are parts of it
         given = {"": state.pod_holdings[pod.kubelet_uid], **given}

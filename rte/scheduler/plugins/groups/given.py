@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits, quantity
 from rte.model.node import DevicePool, Holding, MemoryBlock
-from rte.scheduler.front.groups import books_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +15,18 @@ if TYPE_CHECKING:
     from rte.placement.groups.allocation import GroupsAllocation, PagesByZone
     from rte.placement.groups.inventory import PCIFunction
     from rte.scheduler.framework.node import NodeEntry
-    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.plugins.groups.books import Books
 
 #: What devices of groups are called among resources; no device plugin can have such a name.
 _GPUS, _NICS = "GPU", "NIC"
 
 
-def with_groups(entry: NodeEntry, state: NodeState, cycle: Cycle) -> NodeState:
+def with_groups(entry: NodeEntry, state: NodeState, books: Books) -> NodeState:
     """The state of the node, with what processing groups hold there among the holdings.
 
     On nodes without groups it is the same; where there are some, GPUs and NICs are devices.
     """
-    known = books_of(cycle).on(entry)
+    known = books.on(entry)
     if known is None or not known.held.allocations:
         return state
     inventory = known.ground.inventory
