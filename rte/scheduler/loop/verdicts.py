@@ -38,12 +38,16 @@ def summary(counts: Counter[str], zones: str = "") -> str:
 
 
 def zone_summary(shape: Shape, short: ZonesShort) -> str:
-    """Why zones do not do, counted over all zones of the nodes that were asked for some."""
+    """Why zones do not do, counted over all zones of the nodes that were asked for some; empty
+    where each of them has enough: something else stands in the way.
+    """
     cpus = counted(max(shape.exclusive_cpus, default=0), "CPU")
     counts = {"CPUs": short.cpus, "memory": short.memory, "both": short.both}
     told = [f"{number} without enough {what}" for what, number in counts.items() if number]
+    if not told:
+        return ""
     asked = f"The largest container asks for {cpus} in one zone"
     return (
         f"{asked}; the largest free zone has {short.largest}."
-        f" Of {counted(short.zones, 'NUMA zone')}: {', '.join(told) or 'all have enough'}."
+        f" Of {counted(short.zones, 'NUMA zone')}: {', '.join(told)}."
     )
