@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from rte.library.nodes import Node, node
 from rte.library.pods import pod as read_pod
 from rte.model import bits
 from rte.model.node import NodeState
+from rte.model.words import counted
 from rte.placement.kubelet.outcome import Admission
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 STEPS = 50_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AdmitAnswer(Admission):
     """The kubelet's answer to a pod; a notebook shows the node with it.
 
@@ -35,7 +36,7 @@ class AdmitAnswer(Admission):
     """
 
     pod: Pod
-    before: Node = field(repr=False)
+    before: Node
 
     @cached_property
     def node(self) -> Node:
@@ -77,6 +78,12 @@ class AdmitAnswer(Admission):
             out.append(row)
         return out
 
+    def __repr__(self) -> str:
+        told = f"{self.verdict}, {self.reason}: {self.message}"
+        if self.admitted:
+            told = f"{self.verdict}, CPUs {self.cpus or 'of the shared pool'}"
+        return f"<{self.pod.name} on {self.before.name}: {told}>"
+
     def _repr_svg_(self) -> str:
         return self.node._repr_svg_()
 
@@ -92,6 +99,10 @@ class Count:
 
     pod: Pod
     found: Fit
+
+    def __repr__(self) -> str:
+        nodes = counted(len(self.found.copies), "node")
+        return f"<{self.pod.name}: {'' if self.exact else 'at least '}{self.total} on {nodes}>"
 
     @property
     def total(self) -> int:

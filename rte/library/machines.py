@@ -20,7 +20,7 @@ from rte.kubelet import recorded
 from rte.library.cpusets import CPUSet
 from rte.model.node import NodeReading, PodRef
 from rte.model.quantity import hugepage_resource
-from rte.model.words import MACHINE
+from rte.model.words import MACHINE, counted
 from rte.nrt import koordinator
 from rte.reader import files
 from rte.sim import machines as shapes
@@ -66,6 +66,10 @@ class NamedMachine:
             }
             for zone in self.reading.machine.zones
         ]
+
+    def __repr__(self) -> str:
+        zones = counted(len(self.reading.machine.zones), "zone")
+        return f"<machine {self.name}: {counted(len(self.cpus), 'CPU')}, {zones}>"
 
     def _repr_svg_(self) -> str:
         return drawing.draw(self.reading.machine, self.reading)

@@ -19,7 +19,7 @@ from rte.model import quantity
 from rte.model.machine import Machine
 from rte.model.node import NodeReading, PodRef
 from rte.model.totals import totals_of
-from rte.model.words import MACHINE
+from rte.model.words import MACHINE, counted
 from rte.placement.free import free_of
 from rte.view import drawing
 
@@ -124,6 +124,12 @@ class Node:
             state=self.state,
             allocatable=kubelets.allocatable(self.state),
             used={name: quantity.capped(amount) for name, amount in used.items()},
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<node {self.name}: {len(self.free)} of {counted(len(self.cpus), 'CPU')} free, "
+            f"{self.state.config.topology_policy}>"
         )
 
     def _repr_svg_(self) -> str:

@@ -162,6 +162,7 @@ def test_a_waiting_pod_tells_why_and_why_not_here(page, picture) -> None:
     assert "a2 ✗" in detail
     assert "cpu 16 free of 17 wanted (1 short)" in detail
     assert "node totals: cpu 31 free of 17 wanted" in detail
+    assert "would fit with cpu 16 in container" in detail
     picture(page, "view-why")
 
 

@@ -162,6 +162,20 @@ def test_rows_are_flat_and_pictures_are_svg() -> None:
         assert shown._repr_svg_().startswith("<svg ")
 
 
+def test_a_prompt_shows_each_value_in_one_short_line() -> None:
+    before = library.node("2x8", name="n")
+    fits, refused = (library.admit(before, pod_yaml("a", cpus)) for cpus in (4, 9))
+    shown = (library.machine("2x8"), before, fits, refused, library.fit(before, fits.pod))
+    why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
+    assert [repr(each) for each in shown] == [
+        "<machine 2x8: 16 CPUs, 2 zones>",
+        "<node n: 15 of 16 CPUs free, single-numa-node>",
+        "<a on n: admitted, CPUs 1-2,9-10>",
+        f"<a on n: refused, {why}>",
+        "<a: 3 on 1 node>",
+    ]
+
+
 GPU = {
     "metadata": {"name": "p"},
     "spec": {"containers": [{"name": "c", "resources": {"limit": {}}}]},
