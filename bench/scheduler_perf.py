@@ -83,11 +83,12 @@ def race(cluster: Cluster, work: Workload, subject: str, args: argparse.Namespac
             sys.executable, "-m", "rte", "scheduler", f"--kubeconfig={cluster.kubeconfig}",
             "--scheduler-name=default-scheduler", "--no-leader-elect", "--listen=off",
         ]  # fmt: skip
-        cluster.spawn(subject, command)
+        pid = cluster.spawn(subject, command)
     else:
         connection = {"kubeconfig": str(cluster.kubeconfig), "qps": 5000, "burst": 5000}
-        cluster.start_scheduler(config={"clientConnection": connection}, role=subject, flags=gates)
-    scheduler = psutil.Process(cluster.pids(subject)[0])
+        settings = {"clientConnection": connection}
+        pid = cluster.start_scheduler(config=settings, role=subject, flags=gates)
+    scheduler = psutil.Process(pid)
     line = asyncio.run(played(cluster, work, scheduler, args))
     spent = sum(scheduler.cpu_times()[:2]) if scheduler.is_running() else 0.0
     return (
