@@ -47,6 +47,8 @@ SUBJECTS = ("kube-scheduler", "rte")
 
 #: As scheduler_perf starts its API server (util.go).
 _ADMISSION = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority"
+#: Some of its claims and slices are of versions that are not served by default.
+_SERVED = "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 #: What scheduler_perf runs of kube-controller-manager, as far as a workload needs it.
 _CONTROLLERS = "resourceclaim-controller,persistentvolume-binder-controller,disruption-controller"
 _STEPS = frozenset(name.removeprefix("step_") for name in dir(Play) if name.startswith("step_"))
@@ -108,11 +110,12 @@ async def played(
             return stopped(scheduler) if args.held else contextlib.nullcontext()
 
         play = Play(client, work, hold, args.patience)
+        told = {}
         try:
             await play.run()
-        except StuckError as error:
-            return {**play.line(), "error": str(error)}
-        return play.line()
+        except* StuckError as stuck:
+            told = {"error": str(stuck.exceptions[0])}
+        return {**play.line(), **told}
 
 
 @contextlib.contextmanager
@@ -134,7 +137,8 @@ def gate_flags(work: Workload, args: argparse.Namespace) -> list[str]:
 def compare(work: Workload, args: argparse.Namespace) -> None:
     """Print a line for each scheduler, until one fails."""
     flags = [_ADMISSION, *gate_flags(work, args)]
-    flags += ["--runtime-config=api/all=true"] if args.gates and work.gates else []
+    served = "api/all=true" if args.gates and work.gates else _SERVED
+    flags.append(f"--runtime-config={served}")
     rates: list[float] = []
 
     def show(cluster: Cluster, subject: str) -> int:
