@@ -43,11 +43,11 @@ _FEW = 8
 #: Of more pods so many sets are tried, before the search becomes greedy.
 _MOST_SETS = 96
 
-#: Among so many nodes that offer equally much the youngest victims are chosen.
-ENOUGH = 32
-
 #: Of so many nodes that can help the best is taken (kube-scheduler's minCandidateNodesAbsolute).
 MOST = 100
+
+#: Under this name a node keeps what plans on it cost at least.
+_LEAST = "DefaultPreemption/least"
 
 #: Below every priority that a pod can have.
 _NOBODY = -(1 << 31) - 1
@@ -242,17 +242,23 @@ def reach(entry: NodeEntry, priority: int) -> dict[str, int] | None:
     return free
 
 
-def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[tuple[Cost, NodeEntry]]:
+def cheapest_first(
+    pod: PodView, entries: Iterable[NodeEntry]
+) -> list[tuple[tuple[Cost, str], NodeEntry]]:
     """Nodes with what a plan there costs at least, the cheapest first, then those with most pods.
 
     Nodes whose totals are too small even without all less important pods are left out.
     """
     found = []
     for entry in entries:
-        lower = sorted(_lower(entry, pod.priority), key=lambda other: other.priority)
-        least = _least(pod, entry, lower)
+        kept: dict[tuple[int, bytes], tuple[tuple[Cost, str], int] | None]
+        kept = entry.derived.setdefault(_LEAST, {})
+        key = pod.priority, pod.shape.key
+        if key not in kept:
+            kept[key] = _least(pod, entry)
+        least = kept[key]
         if least is not None:
-            found.append((least, -len(lower), entry.row, entry))
+            found.append((*least, entry.row, entry))
     found.sort(key=lambda item: item[:3])
     return [(least, entry) for least, _, _, entry in found]
 
@@ -278,16 +284,17 @@ def _frees(victims: Sequence[PodView], short: Mapping[str, int]) -> bool:
     )
 
 
-def _least(pod: PodView, entry: NodeEntry, lower: Sequence[PodView]) -> Cost | None:
-    """What no plan on the node is below, by totals alone; None: there is none.
+def _least(pod: PodView, entry: NodeEntry) -> tuple[tuple[Cost, str], int] | None:
+    """What no plan on the node is below, by totals alone, and minus the number of lower pods.
 
-    ``lower``: its less important pods, the least important first.
+    None: there is no plan.
     """
-    leaving = entry.leaving
+    lower = sorted(_lower(entry, pod.priority), key=lambda other: other.priority)
+    leaving, shortage = entry.leaving, _shortage(pod, entry)
     stay = [other for other in lower if other.uid not in leaving]
-    number = 1 if stay else 0
-    highest = stay[0].priority if stay else _NOBODY
-    for name, short in _shortage(pod, entry).items():
+    number = 1 if stay and (shortage or not leaving) else 0
+    highest = stay[0].priority if number else _NOBODY
+    for name, short in shortage.items():
         held = [other.shape.totals.get(name, 0) for other in stay]
         level = next((i for i, total in enumerate(accumulate(held)) if total >= short), None)
         if level is None:
@@ -295,7 +302,9 @@ def _least(pod: PodView, entry: NodeEntry, lower: Sequence[PodView]) -> Cost | N
         highest = max(highest, stay[level].priority)
         largest = accumulate(sorted(held, reverse=True))
         number = max(number, 1 + next(i for i, total in enumerate(largest) if total >= short))
-    return (0, highest, number, sum(other.priority for other in stay[:number]))
+    cost = (0, highest, number, sum(other.priority for other in stay[:number]))
+    starts = sorted((other.started or "~" for other in stay), reverse=True)
+    return (cost, _flipped(starts[number - 1]) if number else ""), -len(lower)
 
 
 def _cheapest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:

@@ -408,14 +408,43 @@ def test_all_nodes_are_looked_at_until_enough_can_help() -> None:
 
 def test_no_more_nodes_are_looked_at_when_none_could_do_with_less() -> None:
     world = World()
-    for number in range(2 * preemption.ENOUGH):
-        world.node(f"n{number}", bare=True)
-        world.pod(name=f"low{number}", node_name=f"n{number}", guaranteed=False, cpu="15")
+    for number in range(40):
+        name, started = f"n{number}", f"2026-01-01T00:00:{(number * 7) % 40:02}Z"
+        world.node(name, bare=True)
+        low = world.pod(name=f"low{number}", node_name=name, guaranteed=False, cpu="15")
+        world.cluster.nodes[name].add(replace(low, started=started))
     pod = world.pod(guaranteed=False, cpu="8", priority=1000)
     found = [
         p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.EvictionPlan)
     ]
-    assert len(found) == preemption.ENOUGH
+    assert [plan.victims[0].started for plan in found] == ["2026-01-01T00:00:39Z"]
+
+
+@given(st.randoms(use_true_random=False))
+def test_where_the_search_ends_no_other_node_could_do_with_less(chooser: random.Random) -> None:
+    """The plan of each node, and what it costs at least by totals alone."""
+    world = World()
+    for number in range(5):
+        name = f"n{number}"
+        world.node(name, bare=True, allocatable={"cpu": "8", "memory": "32Gi"})
+        for _ in range(chooser.randrange(1, 5)):
+            low = world.pod(
+                guaranteed=False, node_name=name, priority=chooser.choice((0, 0, 1, 5)),
+                cpu=f"{chooser.randrange(5)}",
+            )  # fmt: skip
+            started = f"2026-01-01T00:00:{chooser.randrange(60):02}Z"
+            deleting = chooser.random() < 0.1
+            world.cluster.nodes[name].add(replace(low, started=started, deleting=deleting))
+        world.cluster.touch(world.cluster.nodes[name])
+    pod = world.pod(guaranteed=False, priority=5, cpu=f"{chooser.randrange(5, 9)}")
+    plan = best(world, pod)
+    nodes = [entry for entry in world.cluster.nodes.values() if preemption.victims_of(pod, entry)]
+    least = {entry.name: bound for bound, entry in preemption.cheapest_first(pod, nodes)}
+    every = [preemption.plan_for(pod, entry, (), world.cycle.profile) for entry in nodes]
+    known = [each for each in every if each is not None]
+    assert all(least[each.node] <= each.cost for each in known)
+    if plan is not None:
+        assert plan.cost == min(each.cost for each in known)
 
 
 def test_of_many_pods_few_large_ones_go_instead_of_many_small_ones() -> None:

@@ -247,11 +247,13 @@ class MakingRoom:
     def _next_of_its_kind(self, record: Waiting) -> None:
         """Those who wait with the pod were not tried themselves: they need room as well."""
         group = self._queue.group_of(record.pod.uid)
-        others = () if group is None else group.pods.values()
-        for other in sorted(others, key=lambda each: each.order):
-            if other.pod.uid not in self._cluster.promises and not other.evicting:
-                self.wants(other)
-                return
+        others = [
+            other
+            for other in (() if group is None else group.pods.values())
+            if other.pod.uid not in self._cluster.promises and not other.evicting
+        ]
+        if others:
+            self.wants(min(others, key=lambda each: each.order))
 
     def evicted(self, event: Evicted, now: float) -> tuple[list[Effect], float | None]:
         """What became of evictions; the moment at which to try again, if they failed."""

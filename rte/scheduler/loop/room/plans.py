@@ -60,15 +60,12 @@ def plans(
 def _cheapest(
     cycle: Cycle, cluster: Cluster, pod: PodView, able: Iterable[NodeEntry]
 ) -> Iterator[EvictionPlan | NodeEntry | None]:
-    """Plans, node by node, until no other node could do with less and there is some choice."""
+    """Plans, node by node, until no other node could do with less."""
     sequence, around = -1, cycle.around(pod)
     best: EvictionPlan | None = None
     found = 0
     for least, entry in default_preemption.cheapest_first(pod, able):
-        enough = found >= default_preemption.ENOUGH
-        if enough and best is not None and best.cost[0] <= least:
-            return
-        if found >= default_preemption.MOST:
+        if found >= default_preemption.MOST or (best is not None and best.cost <= least):
             return
         if sequence != cluster.sequence:
             sequence, around = cluster.sequence, cycle.around(pod)
