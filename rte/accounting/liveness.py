@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rte.accounting.koordlet import koordlet_pod
-from rte.k8s import podspec
+from rte.k8s import wire
 from rte.model.kubelet import NodePod
 from rte.placement.kubelet import outcome, releases
 from rte.placement.kubelet.rules import rules_of
@@ -156,7 +156,7 @@ def uid_of(obj: object) -> str:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("annotations") or {}, dict):
         return ""
-    uid: object = podspec.kubelet_uid(metadata)
+    uid: object = wire.kubelet_uid(metadata)
     return uid if isinstance(uid, str) else ""
 
 
@@ -165,7 +165,7 @@ def node_pod(obj: JsonObject) -> NodePod:
     metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
     terminal = status.get("phase") in _TERMINAL
     return NodePod(
-        uid=podspec.kubelet_uid(metadata),
+        uid=wire.kubelet_uid(metadata),
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata.get("name") or ""),
         terminal=terminal,

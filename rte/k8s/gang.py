@@ -18,6 +18,7 @@ from rte.reader import jsontext
 from rte.reader.json import as_table
 
 if TYPE_CHECKING:
+    from rte.k8s.wire import Metadata, PodSpec
     from rte.reader.json import Json
 
 
@@ -86,30 +87,29 @@ class Gang:
     timeout_s: float | None = None
 
 
-def gang_of(pod: Json) -> GangKey | None:
-    """The gang that a Pod object belongs to, None: none.
+def gang_of(metadata: Metadata, spec: PodSpec) -> GangKey | None:
+    """The gang that a Pod belongs to, None: none.
 
     Raises:
         errors.ParseError: the object says it in a way that no API server accepts.
     """
-    metadata, spec = as_table(pod.get("metadata"), "metadata"), as_table(pod.get("spec"), "spec")
-    namespace = str(metadata.get("namespace") or "default")
-    group = as_table(spec.get("schedulingGroup"), "schedulingGroup").get("podGroupName")
-    if group:
-        return GangKey(GangSource.POD_GROUP, namespace, str(group))
-    reference = as_table(spec.get("workloadRef"), "workloadRef")
-    if reference:
+    namespace = metadata.namespace or "default"
+    if spec.scheduling_group:
+        group = as_table(spec.scheduling_group, "schedulingGroup").get("podGroupName")
+        if group:
+            return GangKey(GangSource.POD_GROUP, namespace, str(group))
+    if spec.workload_ref:
+        reference = as_table(spec.workload_ref, "workloadRef")
         parts = [reference.get("name"), reference.get("podGroup")]
         if not all(parts):
             raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
         parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
         return GangKey(GangSource.WORKLOAD, namespace, "/".join(map(str, parts)))
-    annotations = as_table(metadata.get("annotations"), "annotations")
-    if annotations.get(f"{_KOORDINATOR}name"):
-        return GangKey(GangSource.KOORDINATOR, namespace, str(annotations[f"{_KOORDINATOR}name"]))
-    labels = as_table(metadata.get("labels"), "labels")
+    if name := (metadata.annotations or {}).get(f"{_KOORDINATOR}name"):
+        return GangKey(GangSource.KOORDINATOR, namespace, name)
+    labels = metadata.labels or {}
     named = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), None)
-    return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
+    return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, named) if named else None
 
 
 def parse_pod_group(obj: Json) -> Gang:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.k8s import wire
 from rte.model import quantity
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.model.quantity import ResourceList
@@ -16,17 +17,8 @@ if TYPE_CHECKING:
 
     from rte.reader.json import Json
 
-#: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
-CONFIG_HASH = "kubernetes.io/config.hash"
-
 #: The kubelet writes this in front of the message of every pod that it did not admit.
 _REJECTED_PREFIX = "Pod was rejected"
-
-
-def kubelet_uid(metadata: Json) -> str:
-    """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
-    annotations = metadata.get("annotations") or {}
-    return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
 
 
 def is_ready(obj: Json) -> bool:
@@ -73,7 +65,7 @@ def parse_pod(obj: Json, *, defaults: bool = True) -> Pod:
     if defaults and recorded is None:
         pod_requests, pod_limits = _complete_stanza(containers, pod_requests, pod_limits)
     return Pod(
-        uid=kubelet_uid(metadata),
+        uid=wire.kubelet_uid(metadata),
         namespace=str(metadata.get("namespace") or "default"),
         name=str(metadata.get("name") or ""),
         qos=recorded or qos_class(containers, pod_requests, pod_limits),

@@ -17,6 +17,9 @@ from rte.reader.json import JsonObject, JsonValue
 T = TypeVar("T", bound=Struct)
 _V = TypeVar("_V")
 
+#: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
+CONFIG_HASH = "kubernetes.io/config.hash"
+
 #: Rules of one kind in one place: the API server takes tens of thousands, and each is looked at
 #: for every node and every kind of pod.
 _MOST = msgspec.Meta(max_length=100)
@@ -244,9 +247,11 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority: int | None = None
     restart_policy: str | None = None
     scheduler_name: str | None = None
+    scheduling_group: JsonValue = None
     scheduling_gates: tuple[JsonValue, ...] | None = None
     termination_grace_period_seconds: int | None = None
     volumes: tuple[JsonValue, ...] | None = None
+    workload_ref: JsonValue = None
 
 
 class Condition(Wire, frozen=True, kw_only=True):
@@ -316,6 +321,12 @@ class NodeObject(Wire, frozen=True, kw_only=True):
     metadata: Metadata
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
+
+
+def kubelet_uid(metadata: JsonObject) -> str:
+    """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
+    annotations = metadata.get("annotations") or {}
+    return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
 
 
 def read(obj: object, kind: type[T], what: str) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rte.placement.kubelet import combinations, merge, releases, rules
+from rte.placement.kubelet import merge, releases, rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def kubelet_document(
     """
     zones = len(machine.zones)
     if memory_policy is None:
-        memory_policy = "Static" if zones <= combinations.MAX_ZONES else "None"
+        memory_policy = "Static" if zones <= merge.MAX_ZONES else "None"
     if topology_options is None and zones > rules.DEFAULT_MAX_ZONES and policy != merge.NONE:
         topology_options = {releases.MAX_ZONES: str(zones)}
     document: dict[str, Any] = {

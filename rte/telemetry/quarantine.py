@@ -2,7 +2,8 @@
 
 Work about one object or unit is done behind a :meth:`Quarantine.guard`. An exception there is a
 fault of the program; whoever caused it (an object of somebody else, mostly) must not end the
-program with it, nor hold others up. Cancellation and the end of the process pass through.
+program with it, nor hold others up. Cancellation and the end of the process pass through. What of
+others merely cannot be read is told once (:class:`MalformedObjects`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rte import errors
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from types import TracebackType
 
 #: Seconds for which something is put aside: at first, doubled with each fault, at last.
@@ -201,3 +203,26 @@ def _place(error: Exception) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+class MalformedObjects:
+    """By kind and key, with the reason; metric ``malformed`` has their number."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, dict[str, str]] = {}
+
+    def keys(self, kind: str) -> AbstractSet[str]:
+        """Those of one kind."""
+        return self._reasons.get(kind, {}).keys()
+
+    def note(self, kind: str, key: str, why: str = "", name: str = "") -> list[Measured | Said]:
+        """What became of reading one; without ``why`` it is sound, or gone. Told is what is new."""
+        known = self._reasons.setdefault(kind, {})
+        if known.get(key, "") == why:
+            return []
+        if why:
+            known[key] = why
+        else:
+            del known[key]
+        number = Measured("malformed", float(len(known)), labels=(kind,), how="set")
+        return [number, Said("warning", f"{kind} {name or key}: {why}")] if why else [number]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rte.model import bits, quantity
 from rte.placement.free import free_of, is_grouped
 from rte.placement.inflight.orders import without
-from rte.placement.kubelet import combinations, devices, merge
+from rte.placement.kubelet import devices, merge
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.cpu import layout
 from rte.placement.kubelet.demand import Demand
@@ -365,7 +365,7 @@ def takes_lowest_zone(state: NodeState, rules: KubeletRules) -> bool:
 
 def picks_always_succeed(state: NodeState, rules: KubeletRules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs, and hints are over zones that are followed."""
-    if _combined_zones(state, rules).bit_count() > combinations.MAX_ZONES:
+    if _combined_zones(state, rules).bit_count() > merge.MAX_ZONES:
         return False
     if rules.cpu is None:
         return True

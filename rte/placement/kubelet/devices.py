@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.totals import peak
-from rte.placement.kubelet import combinations, outcome
-from rte.placement.kubelet.combinations import Hints
+from rte.placement.kubelet import merge, outcome
+from rte.placement.kubelet.merge import Hints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.combinations import Family
+    from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.outcome import Hint
 
 #: So many picks of one choice are told apart: more than anybody follows (``admission``).
@@ -120,13 +120,12 @@ def hints(
     if device_zones_only:
         having = bits.of(zone for zone_set, _, _ in groups for zone in bits.members(zone_set))
         zones = tuple(zone for zone in zones if having >> zone & 1) or zones
-    combinations.check(zones)
+    merge.check(zones)
     places = [
-        (combinations.places_of(zones, zone_set), members, unused)
-        for zone_set, members, unused in groups
+        (merge.places_of(zones, zone_set), members, unused) for zone_set, members, unused in groups
     ]
     large_enough = _reaching(len(zones), [each[:2] for each in places], count)
-    fewest = combinations.fewest(len(zones), large_enough)
+    fewest = merge.fewest(len(zones), large_enough)
     if fewest > 1 and not pool.complete:
         raise outcome.Unpredictable(
             outcome.DEVICES_INCOMPLETE,
@@ -141,25 +140,25 @@ def hints(
         len(zones), [(mask, unused) for mask, _, unused in places], count - sum(reused.values())
     )
     for zone_set in reused:
-        offered &= combinations.touching(len(zones), combinations.places_of(zones, zone_set))
-    return Hints(zones, offered, combinations.by_width(len(zones))[fewest])
+        offered &= merge.touching(len(zones), merge.places_of(zones, zone_set))
+    return Hints(zones, offered, merge.by_width(len(zones))[fewest])
 
 
 def _reaching(count: int, groups: Sequence[tuple[int, int]], least: int) -> Family:
     """Combinations that reach at least so many devices; of each group all, by any of its places."""
     single = [0] * count
-    missing = {least: combinations.containing(count, 0)}
+    missing = {least: merge.containing(count, 0)}
     for places, devices in groups:
         if places.bit_count() == 1:
             single[bits.lowest(places)] += devices
             continue
-        touched = combinations.touching(count, places)
+        touched = merge.touching(count, places)
         for left, family in list(missing.items()):
             after = max(0, left - devices)
             missing[after] = missing.get(after, 0) | family & touched
     family = 0
     for left, having in missing.items():
-        family |= having & combinations.at_least(tuple(single), left)
+        family |= having & merge.at_least(tuple(single), left)
     return family
 
 

@@ -12,8 +12,8 @@ from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.model.quantity import hugepage_resource
 from rte.model.totals import peak
-from rte.placement.kubelet import combinations, outcome
-from rte.placement.kubelet.combinations import Hints
+from rte.placement.kubelet import merge, outcome
+from rte.placement.kubelet.merge import Hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.model.bits import ZoneSet
     from rte.model.node import KubeletConfig, Topology
     from rte.model.pod import Pod
-    from rte.placement.kubelet.combinations import Family
+    from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.outcome import Hint, ProviderHints
 
     Rows = Mapping[int, ZoneMemory]
@@ -102,22 +102,22 @@ def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> Hints:
     """
     _check_known(rows, wanted)
     zones = tuple(sorted(rows))
-    combinations.check(zones)
-    large_enough = combinations.containing(len(zones), 0)
+    merge.check(zones)
+    large_enough = merge.containing(len(zones), 0)
     offered = _allowed(rows, zones)
     for name, amount in wanted.items():
         parts = [rows[zone].amounts[name] for zone in zones]
-        large_enough &= combinations.at_least(tuple(part.allocatable for part in parts), amount)
-        fits = combinations.at_least(tuple(part.free for part in parts), amount)
+        large_enough &= merge.at_least(tuple(part.allocatable for part in parts), amount)
+        fits = merge.at_least(tuple(part.free for part in parts), amount)
         for (mask, resource), more in reusable.items():
             if resource != name:
                 continue
             free = sum(rows[zone].amounts[name].free for zone in bits.members(mask))
             if free + more >= amount:
-                fits |= 1 << combinations.places_of(zones, mask)
+                fits |= 1 << merge.places_of(zones, mask)
         offered &= fits
-    fewest = combinations.fewest(len(zones), large_enough)
-    return Hints(zones, offered & large_enough, combinations.by_width(len(zones))[fewest])
+    fewest = merge.fewest(len(zones), large_enough)
+    return Hints(zones, offered & large_enough, merge.by_width(len(zones))[fewest])
 
 
 def _allowed(rows: Rows, zones: tuple[int, ...]) -> Family:
@@ -125,14 +125,14 @@ def _allowed(rows: Rows, zones: tuple[int, ...]) -> Family:
     grouped, used, groups = _groups(rows)
     count = len(zones)
     if not grouped | used:
-        return combinations.containing(count, 0)
-    single = combinations.by_width(count)[1]
-    family = single & ~combinations.touching(count, combinations.places_of(zones, grouped))
-    family |= ~single & combinations.within(count, ~combinations.places_of(zones, used))
+        return merge.containing(count, 0)
+    single = merge.by_width(count)[1]
+    family = single & ~merge.touching(count, merge.places_of(zones, grouped))
+    family |= ~single & merge.within(count, ~merge.places_of(zones, used))
     for group, members in groups.items():
         # Every member in use must be bound to exactly this group.
         if members == group & used:
-            family |= 1 << combinations.places_of(zones, group)
+            family |= 1 << merge.places_of(zones, group)
     return family
 
 

@@ -15,7 +15,7 @@ from rte.scheduler.framework import node, objects
 from rte.scheduler.framework.claims import devices, storage
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.objects import ObjectReference
-from rte.telemetry.malformed import MalformedObjects
+from rte.telemetry.quarantine import MalformedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

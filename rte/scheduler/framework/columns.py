@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rte.k8s.tolerations import HARD_EFFECTS, UNSCHEDULABLE, tolerates
-from rte.scheduler.framework.room import UNBOUNDED
+from rte.scheduler.framework.outlook import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator

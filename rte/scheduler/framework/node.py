@@ -12,7 +12,7 @@ from rte import errors, nrt, placement
 from rte.nrt import group_inventory
 from rte.placement.free import free_of
 from rte.scheduler.framework import outlook as state
-from rte.scheduler.framework.room import UNBOUNDED, ZoneBound
+from rte.scheduler.framework.outlook import UNBOUNDED, ZoneBound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -364,7 +364,7 @@ class NodeEntry:
     def free_by_zone(self) -> tuple[tuple[int, int, int], ...] | None:
         """Of each zone (id, free exclusive CPUs, free bytes of memory); None without prediction.
 
-        What a manager does not count is :data:`~rte.scheduler.framework.room.UNBOUNDED`.
+        What a manager does not count is :data:`~rte.scheduler.framework.outlook.UNBOUNDED`.
         """
         if self._zones is None and (view := self.outlook()) and (free := self.free()):
             pinned = view.base.config.cpu_policy == "static"

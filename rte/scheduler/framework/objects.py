@@ -165,7 +165,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         owner = metadata.controller
         return PodView(
             uid=metadata.uid or "",
-            kubelet_uid=podspec.kubelet_uid(obj["metadata"]),
+            kubelet_uid=wire.kubelet_uid(obj["metadata"]),
             namespace=metadata.namespace or "default",
             name=obj["metadata"]["name"],
             node=spec.node_name or "",
@@ -187,7 +187,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             gated=bool(spec.scheduling_gates),
             rejected=status.phase in TERMINAL
             and podspec.rejection(obj.get("status") or {}) is not None,
-            mirror=podspec.CONFIG_HASH in annotations,
+            mirror=wire.CONFIG_HASH in annotations,
             preempts=spec.preemption_policy != "Never",
             reason=str(status.reason or ""),
             message=message[:500],
@@ -203,7 +203,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
                 one.name or "": one.resource_claim_name
                 for one in status.resource_claim_statuses or ()
             },
-            **_gang(obj),
+            **_gang(obj, pod),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
@@ -211,10 +211,10 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         raise errors.ParseError("pod", None, f"malformed: {error}") from None
 
 
-def _gang(obj: Mapping[str, Any]) -> dict[str, Any]:
+def _gang(obj: Mapping[str, Any], pod: wire.PodObject) -> dict[str, Any]:
     """What the pod says of its gang. A pod that runs counts whatever it says."""
     try:
-        key = gang.gang_of(obj)
+        key = gang.gang_of(pod.metadata, pod.spec)
         said = gang.parse_annotations(obj) if key and key.source is GangSource.KOORDINATOR else None
     except errors.ParseError as error:
         return {"gang_problem": str(error)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry, Promise
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.room import Room
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.writes import RequiredWrite, Reserved
     from rte.telemetry.effects import Measured

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rte.scheduler.framework.events import Help, Kind
+from rte.scheduler.framework.outlook import NO_ROOM
 from rte.scheduler.framework.plugin import (
     Annotate,
     Clocked,
@@ -25,7 +26,6 @@ from rte.scheduler.framework.plugin import (
     RowFilter,
     Score,
 )
-from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.framework.plugin import Candidate, RowRefusal, Snapshot
-    from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
 
     #: What the rules that look around have prepared for one pod.

@@ -22,7 +22,7 @@ from rte.placement.groups import request
 from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
 from rte.reader import budget
 from rte.scheduler.framework import terms
-from rte.scheduler.framework.room import UNBOUNDED, Needs
+from rte.scheduler.framework.outlook import UNBOUNDED, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -483,7 +483,7 @@ def _needs(*parts: int) -> Needs[int]:
 def memory_tie(container: Container) -> int:
     """Bytes of memory for which a container gets the fewest zones that have them.
 
-    :data:`~rte.scheduler.framework.room.UNBOUNDED` where huge pages may need more of them.
+    :data:`~rte.scheduler.framework.outlook.UNBOUNDED` where huge pages may need more of them.
     """
     asked = container.requests
     if any(name.startswith("hugepages-") for name in asked):

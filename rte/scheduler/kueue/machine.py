@@ -35,8 +35,7 @@ from rte.scheduler.kueue.objects import PENDING, READY, REJECTED, RETRY
 from rte.scheduler.kueue.promises import Promises
 from rte.scheduler.loop import messages
 from rte.telemetry.effects import Measured, Said
-from rte.telemetry.malformed import MalformedObjects
-from rte.telemetry.quarantine import Quarantine
+from rte.telemetry.quarantine import MalformedObjects, Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

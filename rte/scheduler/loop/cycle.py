@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
-    from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.registry import RuleOptions
     from rte.scheduler.queue.waiting import EquivalenceClass

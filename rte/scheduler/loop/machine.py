@@ -18,12 +18,11 @@ from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.kubelets import KubeletWitness
 from rte.scheduler.loop.messages import Due, Outcome, Post, Timers
-from rte.scheduler.loop.parts import Fates, Parts
 from rte.scheduler.loop.room.descheduling import Descheduling
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.loop.turns import SchedulingTurns
-from rte.scheduler.loop.waking import Waking
+from rte.scheduler.loop.waking import Fates, Parts, Waking
 from rte.scheduler.queue.queue import SchedulingQueue
 from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured

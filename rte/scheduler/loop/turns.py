@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.gangs.decide import Asking, Found
     from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.loop.parts import Parts
+    from rte.scheduler.loop.waking import Parts
     from rte.scheduler.queue.waiting import EquivalenceClass, UnitKey, Waiting
 
 #: Nodes that a turn loads into the columns; where more have changed, it does nothing else.

@@ -17,8 +17,8 @@ from rte.model.words import counted
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.outlook import NO_ROOM
 from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
-from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins.node_resources_fit import lacking, left
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.framework.plugin import Snapshot
-    from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
@@ -129,7 +129,7 @@ def _finds_no_zone(shape: Shape, amounts: NodeAmounts, rows: Rows | slice) -> Ma
     """Rows where a container, or the pod, must go to one zone, and none has room for it.
 
     It must under single-numa-node, and under restricted where
-    :class:`rte.scheduler.framework.room.ZoneBound` says so.
+    :class:`rte.scheduler.framework.outlook.ZoneBound` says so.
     """
     needs, boxes = shape.needs, shape.pod.containers
     running = sum(_bytes(box) for box in boxes if box.kind is not ContainerKind.INIT)

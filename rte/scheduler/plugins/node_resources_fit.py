@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.outlook import ANY_ZONES, NO_ROOM, Room, ZoneBound
 from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
-from rte.scheduler.framework.room import ANY_ZONES, NO_ROOM, Room, ZoneBound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

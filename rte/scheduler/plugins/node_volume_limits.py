@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rte.k8s import csi
 from rte.k8s.csi import Attached
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.outlook import UNBOUNDED
 from rte.scheduler.framework.plugin import Filter
-from rte.scheduler.framework.room import UNBOUNDED
 from rte.scheduler.framework.status import Status
 
 if TYPE_CHECKING:

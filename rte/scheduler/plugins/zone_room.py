@@ -16,8 +16,8 @@ import numpy as np
 from rte.placement.fleet import scores
 from rte.placement.free import free_of
 from rte.scheduler.framework.columns import MANY, SCORED
+from rte.scheduler.framework.outlook import UNBOUNDED
 from rte.scheduler.framework.plugin import Ranks, Score
-from rte.scheduler.framework.room import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

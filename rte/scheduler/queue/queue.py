@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.room import Room
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.queue.waiting import Order, UnitKey
 
     #: What the event can do for the group.

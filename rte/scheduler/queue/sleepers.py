@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rte.scheduler.framework.room import NO_ROOM, Needs
+from rte.scheduler.framework.outlook import NO_ROOM, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rte.scheduler.framework.events import ClusterEvent, Kind
-    from rte.scheduler.framework.room import Room
+    from rte.scheduler.framework.outlook import Room
     from rte.scheduler.queue.waiting import EquivalenceClass, UnitKey
 
 #: Of a slot without a group: no node has that much.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from rte import accounting, placement
-from rte.k8s import podspec
+from rte.k8s import podspec, wire
 from rte.kubelet import config as kubelet_config
 from rte.model.kubelet import KubeletView
 from rte.placement.kubelet import releases
@@ -292,7 +292,7 @@ class Kubelet:
                     self._admit_new([obj])
             watch = self._api.watch("pods", self._own_pods())  # it was cut off: all anew
             found = watch.pending()
-            left = {podspec.kubelet_uid(obj["metadata"]) for _, obj in found}
+            left = {wire.kubelet_uid(obj["metadata"]) for _, obj in found}
             for uid in [uid for uid in self._records if uid not in left]:
                 self._gone(self._records[uid].obj)
             self._admit_new(obj for _, obj in found)
@@ -300,7 +300,7 @@ class Kubelet:
     def _admit_new(self, objects: Iterable[Obj]) -> None:
         for obj in sorted(objects, key=_created):
             metadata = obj["metadata"]
-            record = self._records.get(podspec.kubelet_uid(metadata))
+            record = self._records.get(wire.kubelet_uid(metadata))
             if record is not None:
                 record.obj = obj
             elif obj["status"].get("phase") not in ("Succeeded", "Failed"):
@@ -316,7 +316,7 @@ class Kubelet:
             (
                 podspec.parse_pod(obj)
                 for obj in sorted(objects, key=_created)
-                if podspec.kubelet_uid(obj["metadata"]) in self.state.admitted
+                if wire.kubelet_uid(obj["metadata"]) in self.state.admitted
                 and obj["status"].get("phase") not in ("Succeeded", "Failed")
             ),
             self.version,
@@ -362,7 +362,7 @@ class Kubelet:
 
     def _gone(self, obj: Obj) -> None:
         """The API no longer has the pod: nothing is left to tell."""
-        record = self._records.pop(podspec.kubelet_uid(obj["metadata"]), None)
+        record = self._records.pop(wire.kubelet_uid(obj["metadata"]), None)
         if record is not None:
             record.active, record.gone = False, True
             record.stop.set()

@@ -23,9 +23,9 @@ from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.gangs import Gangs
 from rte.scheduler.loop.kubelets import KubeletWitness
 from rte.scheduler.loop.machine import SchedulerMachine
-from rte.scheduler.loop.parts import Fates
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
+from rte.scheduler.loop.waking import Fates
 from rte.scheduler.queue.queue import SchedulingQueue
 from rte.telemetry.effects import Measured, Said
 from rte.telemetry.quarantine import FIRST_S, MOST_S, Quarantine
@@ -78,7 +78,7 @@ def test_a_pod_that_cannot_be_taken_in_waits_with_the_reason(
 ) -> None:
     desk = Desk()
     desk.node("a")
-    plant(monkeypatch, objects, "_gang", lambda obj: obj["metadata"]["name"] == "bad", error)
+    plant(monkeypatch, objects, "_gang", lambda obj, _: obj["metadata"]["name"] == "bad", error)
     bad, good = desk.pod("bad"), desk.pod("good")
     assert desk.where(good) == "a"
     assert not desk.where(bad)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import placement
-from rte.scheduler.framework.room import ZoneBound
+from rte.scheduler.framework.outlook import ZoneBound
 from rte.scheduler.loop import candidates
 from rte.scheduler.loop.candidates import Screened, Table
 from tests.depth import scaled

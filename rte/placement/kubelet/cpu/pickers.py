@@ -15,7 +15,7 @@ from math import comb, sqrt
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.placement.kubelet import combinations, outcome
+from rte.placement.kubelet import merge, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ def take_distributed(
     fewest, most = _zones_needed(layout, len(zones), count, group)
     for width in range(fewest, most + 1):
         if comb(len(zones), width) > _MOST_SETS:
-            combinations.check(zones)
+            merge.check(zones)
         winner = _best_distribution(
             [zone.id for zone in zones], free, width, count, group, layout if in_socket else None
         )

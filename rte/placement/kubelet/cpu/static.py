@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.pod import QOS
 from rte.model.totals import peak
-from rte.placement.kubelet import combinations, outcome
-from rte.placement.kubelet.combinations import Hints
+from rte.placement.kubelet import merge, outcome
 from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.merge import Hints
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet, ZoneSet
     from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.cpu.layout import Layout
+    from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.rules import CPUOptions
 
 
@@ -44,14 +44,14 @@ def hints(
         outcome.Unpredictable: more zones have CPUs than anybody combines.
     """
     zones = layout.zone_ids
-    combinations.check(zones)
+    merge.check(zones)
     free = tuple((zone.cpus & available).bit_count() for zone in layout.zones)
-    offered = combinations.at_least(free, count - reusable.bit_count())
+    offered = merge.at_least(free, count - reusable.bit_count())
     if reusable:
-        reused = combinations.places_of(zones, layout.zones_with(reusable))
-        offered &= combinations.containing(len(zones), reused)
+        reused = merge.places_of(zones, layout.zones_with(reusable))
+        offered &= merge.containing(len(zones), reused)
     fewest = layout.fewest_zones(count)
-    preferred = combinations.by_width(len(zones))[fewest]
+    preferred = merge.by_width(len(zones))[fewest]
     if options.align_by_socket:
         preferred |= _socket_aligned(layout, fewest)
     return Hints(zones, offered, preferred)
@@ -63,11 +63,11 @@ def _socket_aligned(layout: Layout, fewest: int) -> Family:
     if zones_per_socket == 0:
         return 0
     #: For each number of sockets the combinations that reach so many of those seen so far.
-    reaching = [combinations.containing(len(layout.zones), 0)]
+    reaching = [merge.containing(len(layout.zones), 0)]
     for parts in layout.zones_of.values():
         zones = bits.of(zone.id for zone, _ in parts)
-        places = combinations.places_of(layout.zone_ids, zones)
-        touched = combinations.touching(len(layout.zones), places)
+        places = merge.places_of(layout.zone_ids, zones)
+        touched = merge.touching(len(layout.zones), places)
         reaching = [
             same & ~touched | fewer & touched
             for same, fewer in zip([*reaching, 0], [0, *reaching], strict=True)

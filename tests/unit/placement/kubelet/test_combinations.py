@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rte.model import bits
 from rte.model.node import CPUInfo, MemoryAmounts, ZoneMemory
-from rte.placement.kubelet import combinations, devices, memory, outcome
+from rte.placement.kubelet import devices, memory, merge, outcome
 from rte.placement.kubelet.cpu import layout, static
 from rte.placement.kubelet.rules import CPUOptions
 from tests.unit.placement import build
@@ -179,7 +179,7 @@ def test_hints_for_devices_are_those_of_the_walk(homes, narrow, draw):
 
 @given(values=st.lists(st.integers(0, 50), max_size=11), least=st.integers(-5, 200))
 def test_sums_of_more_zones_than_are_sorted_at_once(values, least):
-    family = combinations.at_least(tuple(values), least)
+    family = merge.at_least(tuple(values), least)
     for index in range(1 << len(values)):
         total = sum(value for place, value in enumerate(values) if index >> place & 1)
         assert (family >> index & 1) == (total >= least)
@@ -188,7 +188,7 @@ def test_sums_of_more_zones_than_are_sorted_at_once(values, least):
 @given(some=FAMILIES, others=FAMILIES)
 def test_a_meeting_has_the_intersection_of_every_pair(some, others):
     pairs = itertools.product(bits.members(some), bits.members(others))
-    assert combinations.meet(4, some, others) == bits.of(a & b for a, b in pairs)
+    assert merge.meet(4, some, others) == bits.of(a & b for a, b in pairs)
 
 
 @given(among=st.sets(st.integers(0, 9), min_size=1, max_size=6), draw=st.data())
@@ -196,9 +196,9 @@ def test_a_family_is_the_same_among_more_zones(among, draw):
     every = tuple(sorted(among))
     zones = tuple(sorted(draw.draw(st.sets(st.sampled_from(every)))))
     family = draw.draw(st.integers(0, (1 << (1 << len(zones))) - 1))
-    wide = combinations.spread(family, zones, every)
-    assert {combinations.zones_at(every, index) for index in bits.members(wide)} == {
-        combinations.zones_at(zones, index) for index in bits.members(family)
+    wide = merge.spread(family, zones, every)
+    assert {merge.zones_at(every, index) for index in bits.members(wide)} == {
+        merge.zones_at(zones, index) for index in bits.members(family)
     }
 
 
@@ -206,29 +206,27 @@ def test_a_family_is_the_same_among_more_zones(among, draw):
 def test_families_by_width_by_members_and_by_what_they_touch(count):
     for places in range(1 << count):
         every = range(1 << count)
-        assert combinations.containing(count, places) == bits.of(
+        assert merge.containing(count, places) == bits.of(
             index for index in every if index & places == places
         )
-        assert combinations.within(count, places) == bits.of(
+        assert merge.within(count, places) == bits.of(
             index for index in every if not index & ~places
         )
-        assert combinations.touching(count, places) == bits.of(
-            index for index in every if index & places
-        )
-    for width, family in enumerate(combinations.by_width(count)):
+        assert merge.touching(count, places) == bits.of(index for index in every if index & places)
+    for width, family in enumerate(merge.by_width(count)):
         assert family == bits.of(i for i in range(1 << count) if i.bit_count() == width)
 
 
 def test_hints_read_like_a_list():
-    hints = combinations.Hints((0, 2), 0b1111, 0b0110)
+    hints = merge.Hints((0, 2), 0b1111, 0b0110)
     assert hints == [(0b001, True), (0b100, True), (0b101, False)]
     assert hints[0] == (0b001, True)
     assert hints[1:] == [(0b100, True), (0b101, False)]
     assert repr(hints) == "[(1, True), (4, True), (5, False)]"
-    assert hash(hints) == hash(combinations.Hints((0, 2), 0b1110, 0b0110))
+    assert hash(hints) == hash(merge.Hints((0, 2), 0b1110, 0b0110))
 
 
 def test_the_bound_is_told():
-    combinations.check(range(combinations.MAX_ZONES))
+    merge.check(range(merge.MAX_ZONES))
     with pytest.raises(outcome.Unpredictable, match="17 NUMA zones have too many combinations"):
-        combinations.check(range(combinations.MAX_ZONES + 1))
+        merge.check(range(merge.MAX_ZONES + 1))
