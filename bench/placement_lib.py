@@ -21,7 +21,7 @@ from rte.model import bits
 from rte.model.node import CPUInfo, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
 from rte.placement.fleet import places, scores, screen
-from rte.placement.kubelet.cpu import layout, pickers
+from rte.placement.kubelet.cpu import distributed, pickers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ def partly_full(state: NodeState, part: float, rng: random.Random) -> NodeState:
     return state
 
 
-def naive_take_packed(machine: layout.Layout, available: int, count: int) -> int:
+def naive_take_packed(machine: pickers.Layout, available: int, count: int) -> int:
     """The packed picker over Python sets, with the sorting rules and nothing kept between calls."""
     cpus = {
         cpu: (zone.id, core.id)
@@ -218,7 +218,7 @@ def main() -> None:
         (large, 96, 1.5, 0.4),
     ):
         cpus = machine.all_cpus.bit_count()
-        plan = layout.of(machine)
+        plan = pickers.layout_of(machine)
         free = scattered(machine)
         naive = median(partial(naive_take_packed, plan, free, count), seconds / 3)
         report(
@@ -230,7 +230,7 @@ def main() -> None:
         )
         report(
             f"distributed picker, {count} of {cpus}",
-            partial(pickers.take_distributed, plan, free, count, 1),
+            partial(distributed.take_distributed, plan, free, count, 1),
             10 * packed_bar,
             seconds,
             naive,

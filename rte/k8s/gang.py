@@ -18,13 +18,12 @@ from rte.reader import jsontext
 from rte.reader.json import as_table
 
 if TYPE_CHECKING:
-    from rte.k8s.wire import Metadata, PodSpec
     from rte.reader.json import Json
 
 
 #: scheduler-plugins' labels, the present one and the one of its beginnings.
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-_KOORDINATOR = "gang.scheduling.koordinator.sh/"
+KOORDINATOR = "gang.scheduling.koordinator.sh/"
 #: Annotations of a gang: the node label of which its pods need one value, and those of which they
 #: had better have one, the narrowest first (``example.com/rack,example.com/block``).
 REQUIRED_TOPOLOGY = "topology.rte.dev/required-topology"
@@ -85,31 +84,6 @@ class Gang:
     is_disrupted_whole: bool = False
     gives_up: bool = True
     timeout_s: float | None = None
-
-
-def gang_of(metadata: Metadata, spec: PodSpec) -> GangKey | None:
-    """The gang that a Pod belongs to, None: none.
-
-    Raises:
-        errors.ParseError: the object says it in a way that no API server accepts.
-    """
-    namespace = metadata.namespace or "default"
-    if spec.scheduling_group:
-        group = as_table(spec.scheduling_group, "schedulingGroup").get("podGroupName")
-        if group:
-            return GangKey(GangSource.POD_GROUP, namespace, str(group))
-    if spec.workload_ref:
-        reference = as_table(spec.workload_ref, "workloadRef")
-        parts = [reference.get("name"), reference.get("podGroup")]
-        if not all(parts):
-            raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
-        parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
-        return GangKey(GangSource.WORKLOAD, namespace, "/".join(map(str, parts)))
-    if name := (metadata.annotations or {}).get(f"{_KOORDINATOR}name"):
-        return GangKey(GangSource.KOORDINATOR, namespace, name)
-    labels = metadata.labels or {}
-    named = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), None)
-    return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, named) if named else None
 
 
 def parse_pod_group(obj: Json) -> Gang:
@@ -179,14 +153,14 @@ def parse_annotations(pod: Json) -> Gang:
     """
     metadata = as_table(pod.get("metadata"), "metadata")
     annotations = as_table(metadata.get("annotations"), "annotations")
-    name = str(annotations.get(f"{_KOORDINATOR}name") or "")
+    name = str(annotations.get(f"{KOORDINATOR}name") or "")
     namespace = str(metadata.get("namespace") or "default")
-    minimum = annotations.get(f"{_KOORDINATOR}min-available")
-    waits = str(annotations.get(f"{_KOORDINATOR}waiting-time") or "")
+    minimum = annotations.get(f"{KOORDINATOR}min-available")
+    waits = str(annotations.get(f"{KOORDINATOR}waiting-time") or "")
     return _koordinated(
         GangKey(GangSource.KOORDINATOR, namespace, name),
         annotations,
-        min_count=_count(minimum, f"{_KOORDINATOR}min-available"),
+        min_count=_count(minimum, f"{KOORDINATOR}min-available"),
         timeout_s=_duration(waits) if waits else None,
     )
 
@@ -194,11 +168,11 @@ def parse_annotations(pod: Json) -> Gang:
 def _koordinated(
     key: GangKey, annotations: Json, *, min_count: int, timeout_s: float | None
 ) -> Gang:
-    text = str(annotations.get(f"{_KOORDINATOR}groups") or "[]")
-    groups = jsontext.load(text, f"{_KOORDINATOR}groups")
+    text = str(annotations.get(f"{KOORDINATOR}groups") or "[]")
+    groups = jsontext.load(text, f"{KOORDINATOR}groups")
     if not isinstance(groups, list) or not all(isinstance(each, str) for each in groups):
-        raise errors.ParseError(f"{_KOORDINATOR}groups", text, "expected a list of names")
-    policy = annotations.get(f"{_KOORDINATOR}match-policy") or "once-satisfied"
+        raise errors.ParseError(f"{KOORDINATOR}groups", text, "expected a list of names")
+    policy = annotations.get(f"{KOORDINATOR}match-policy") or "once-satisfied"
     return Gang(
         key=key,
         min_count=min_count,
@@ -207,7 +181,7 @@ def _koordinated(
         with_gangs=frozenset(groups),
         counts_running=policy != "only-waiting",
         stays_whole=policy == "once-satisfied",
-        gives_up=annotations.get(f"{_KOORDINATOR}mode") != "NonStrict",
+        gives_up=annotations.get(f"{KOORDINATOR}mode") != "NonStrict",
         timeout_s=timeout_s,
     )
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rte import errors
-from rte.reader.json import JsonObject, JsonValue
+from rte.reader.json import Json, JsonObject, JsonValue
 
 T = TypeVar("T", bound=Struct)
 _V = TypeVar("_V")
@@ -323,7 +323,7 @@ class NodeObject(Wire, frozen=True, kw_only=True):
     status: NodeStatus | None = None
 
 
-def kubelet_uid(metadata: JsonObject) -> str:
+def kubelet_uid(metadata: Json) -> str:
     """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
     annotations = metadata.get("annotations") or {}
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")

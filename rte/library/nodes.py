@@ -20,7 +20,7 @@ from rte.model.machine import Machine
 from rte.model.node import NodeReading, PodRef
 from rte.model.totals import totals_of
 from rte.model.words import MACHINE, counted
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.view import drawing
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from rte.model import bits, words
 from rte.model.pod import QOS, ContainerKind
 from rte.model.quantity import ResourceList, format_bytes
 from rte.model.totals import peak
-from rte.placement.kubelet import devices, merge, outcome
+from rte.placement.kubelet import demand, merge, outcome
 from rte.placement.kubelet.admission import admit
-from rte.placement.kubelet.cpu import static
 from rte.placement.kubelet.releases import FULL_PCPUS_ONLY
 from rte.placement.kubelet.rules import rules_of
 
@@ -48,9 +47,9 @@ def advise(state: NodeState, pod: Pod, told: Explanation) -> tuple[str, ...]:
 
 def _far_devices(state: NodeState, pod: Pod) -> Iterator[str]:
     """Devices whose zones have no CPU that a pod may have."""
-    if not any(static.exclusive_cpus(pod, each) for each in pod.containers):
+    if not any(demand.exclusive_cpus(pod, each) for each in pod.containers):
         return
-    for name, amount in devices.pod_requested(pod, state.devices).items():
+    for name, amount in demand.pod_devices_requested(pod, state.devices).items():
         zones = 0
         for mask in state.devices[name].zones:
             zones |= mask or 0
@@ -110,7 +109,7 @@ def _apart(pod: Pod, told: Explanation) -> Iterator[str]:
         zones = set(told.lands.get(each.name, ()))
         if each.kind is ContainerKind.SIDECAR and zones and apps and not zones & apps:
             where = words.zones(bits.of(zones))
-            count = static.exclusive_cpus(pod, each)
+            count = demand.exclusive_cpus(pod, each)
             if count:
                 own = words.counted(count, "CPU")
                 yield f"sidecar {each.name} takes {own} for itself in {where}, away from the others"
@@ -121,7 +120,7 @@ def _as_a_whole(state: NodeState, pod: Pod) -> Iterator[str]:
     sidecars = [
         each
         for each in pod.containers
-        if each.kind is ContainerKind.SIDECAR and static.exclusive_cpus(pod, each)
+        if each.kind is ContainerKind.SIDECAR and demand.exclusive_cpus(pod, each)
     ]
     if not sidecars or pod.pod_requests:
         return

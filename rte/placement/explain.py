@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.fleet import scores
-from rte.placement.free import free_of
-from rte.placement.kubelet import demand, devices
+from rte.placement.kubelet import demand
 from rte.placement.kubelet.admission import admit, settle
+from rte.placement.kubelet.demand import free_of
 from rte.placement.kubelet.outcome import Verdict
 from rte.placement.kubelet.rules import rules_of
 
@@ -78,7 +78,7 @@ def explain(state: NodeState, pod: Pod) -> Explanation:
             wanted = {
                 "cpu": demand.cpus_of_pod(pod, rules),
                 **demand.memory_of_pod(pod, rules),
-                **devices.pod_requested(pod, state.devices),
+                **demand.pod_devices_requested(pod, state.devices),
             }
     seen = state if admission.admitted or container == "*" else admission.state
     answers = []

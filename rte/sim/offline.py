@@ -16,7 +16,7 @@ from rte.model.quantity import ResourceList
 from rte.placement.explain import lands
 from rte.placement.fleet import scores
 from rte.placement.foreign import zone_scores, zones
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.scheduler.framework.node import Report, predict
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.loop.cycle import Cycle
@@ -104,7 +104,7 @@ class Placing:
                     PlacedPod(pod=pod.key, node=entry.name, zones=where, attempts=attempt)
                 )
                 _bind(cluster, entry, pod, admission)
-                self._cycle.placed(pod)
+                self._cycle.zone_room.placed(pod.shape)
                 return outcome
             outcome.rejections[admission.reason] += 1
             reasons[admission.reason] += 1

@@ -81,13 +81,17 @@ class Bulkhead:
 
 
 class Quarantine:
-    """Who raised, and until when it is put aside; kinds and keys are the caller's words."""
+    """Who raised, and until when it is put aside; kinds and keys are the caller's words.
+
+    Attributes:
+        effects: what is to be told; who tells it takes it out.
+    """
 
     def __init__(self) -> None:
         self._faults: OrderedDict[tuple[str, str], Fault] = OrderedDict()
         self._aside: Counter[str] = Counter()
         self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
-        self._effects: list[Measured | Said] = []
+        self.effects: list[Measured | Said] = []
 
     def guard(self, kind: str, key: str, now: float) -> Bulkhead:
         """Work about that thing, behind a bulkhead."""
@@ -146,15 +150,10 @@ class Quarantine:
         for kind in kinds:
             self._measure(kind)
 
-    def drain(self) -> list[Measured | Said]:
-        """What is to be told since the last time."""
-        effects, self._effects = self._effects, []
-        return effects
-
     def _tell(self, kind: str, key: str, error: Exception, fault: Fault) -> None:
         """The traceback once, a line for each thing that raises in the same way."""
         what = (type(error).__name__, _place(error))
-        self._effects.append(Measured("faults", labels=(kind,)))
+        self.effects.append(Measured("faults", labels=(kind,)))
         if (*what, kind, key) in self._told:
             return
         trace = error if self._note(what) else None
@@ -162,7 +161,7 @@ class Quarantine:
             trace.__cause__ = trace.__context__ = None
             trace = trace.with_traceback(_innermost(trace))
         self._note((*what, kind, key))
-        self._effects.append(Said("error", f"{kind} {key}: {fault}", error=trace))
+        self.effects.append(Said("error", f"{kind} {key}: {fault}", error=trace))
 
     def _note(self, what: tuple[str, ...]) -> bool:
         """Whether it is new."""
@@ -180,7 +179,7 @@ class Quarantine:
         fault.holds = False
 
     def _measure(self, kind: str) -> None:
-        self._effects.append(Measured("quarantined", float(self._aside[kind]), (kind,), how="set"))
+        self.effects.append(Measured("quarantined", float(self._aside[kind]), (kind,), how="set"))
 
 
 def _line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.words import counted
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.scheduler.front.groups import books_of
 from rte.scheduler.plugins.groups.given import with_groups
 from rte.view import claims

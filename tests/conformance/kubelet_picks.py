@@ -5,7 +5,7 @@ from __future__ import annotations
 from rte.model import bits
 from rte.model.node import CPUInfo, Topology
 from rte.placement.kubelet import merge, outcome, releases
-from rte.placement.kubelet.cpu import layout, pickers
+from rte.placement.kubelet.cpu import distributed, pickers
 from tests.conformance.kubelet import VERSION, Differences, as_hint
 
 TAKE_FIELDS = {
@@ -21,7 +21,7 @@ MERGE_FIELDS = {
 def check_kubelet_take_by_topology(case: dict) -> list[str]:
     found = Differences()
     found.known("case", case, TAKE_FIELDS)
-    machine = layout.of(
+    machine = pickers.layout_of(
         Topology(
             cpus=tuple(CPUInfo(*row) for row in case["cpus"]),
             zones=(),
@@ -40,7 +40,7 @@ def check_kubelet_take_by_topology(case: dict) -> list[str]:
         else:
             release = releases.known(case.get("version", VERSION))
             assert release is not None
-            cpus = pickers.take_distributed(
+            cpus = distributed.take_distributed(
                 machine,
                 available,
                 case["n"],

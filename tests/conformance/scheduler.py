@@ -87,7 +87,7 @@ class World:
     def screened(self) -> set[str]:
         """Nodes that the screen, which stands before the exact check, lets through."""
         cycle = self.machine.cycle
-        entries, *_ = cycle._candidates.ordered(self.pod, cycle.around(self.pod), None, set())
+        entries, *_ = cycle.candidates.ordered(self.pod, cycle.around(self.pod), None, set())
         return {entry.name for entry in entries}
 
     def decision(self) -> dict[str, Any] | None:

@@ -104,7 +104,7 @@ def test_a_guaranteed_pod_from_its_first_sight_to_its_bind() -> None:
                 loop.handle(answer, desk.now)
                 bound = True
     assert bound
-    judge("a pod, from event to bind", calls, files=52, changes=285)
+    judge("a pod, from event to bind", calls, files=40, changes=200)
 
 
 @pytest.mark.skipif(not HAS_INOTIFY, reason="the kernel's own word of a file is part of the way")

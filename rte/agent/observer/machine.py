@@ -81,8 +81,9 @@ class Observer:
         if bulkhead.fault is not None:
             self._put_off(event, bulkhead.fault, now)
         self.quarantine.tidy(now)
-        self._effects += self.quarantine.drain()
-        effects, self._effects = self._effects, []
+        effects = [*self._effects, *self.quarantine.effects]
+        self._effects.clear()
+        self.quarantine.effects.clear()
         return effects
 
     def _put_off(self, event: Event, fault: Fault, now: float) -> None:

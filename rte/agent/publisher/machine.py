@@ -98,8 +98,9 @@ class Publisher:
             # What is offered next, or the same later; the Lease waits for it.
             self._request, self._retry_at = None, bulkhead.fault.until
         self.quarantine.tidy(now)
-        self._effects += self.quarantine.drain()
-        effects, self._effects = self._effects, []
+        effects = [*self._effects, *self.quarantine.effects]
+        self._effects.clear()
+        self.quarantine.effects.clear()
         return effects
 
     def _take(self, event: Event, now: float) -> None:

@@ -16,9 +16,8 @@ import numpy as np
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.fleet.screen import ABSENT, MUCH
-from rte.placement.kubelet import memory, merge
-from rte.placement.kubelet.demand import Demand
-from rte.placement.kubelet.rules import has_pod_level_resources
+from rte.placement.kubelet import demand, memory, merge
+from rte.placement.kubelet.demand import Demand, has_pod_level_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +72,7 @@ def _count(table: NodeTable, treatment: Treatment, rows: Array, pod: Pod, totals
     if any(unit.get("cpu", 0) % treatment.threads for unit in units):
         return unknown
     asks_memory = rules.memory and pod.qos is QOS.GUARANTEED
-    if asks_memory and not all(memory.requested(each.requests) for each in pod.containers):
+    if asks_memory and not all(demand.memory_requested(each.requests) for each in pod.containers):
         # The memory manager also refuses containers that ask it for nothing.
         return unknown
     if rules.policy in (merge.NONE, merge.BEST_EFFORT):

@@ -17,7 +17,7 @@ import numpy as np
 from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.model.quantity import ZoneAmounts
-from rte.placement.free import free_of, times
+from rte.placement.kubelet.demand import free_of, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rte.model.bits import ZoneSet
     from rte.model.node import KubeletConfig, NodeState
     from rte.model.pod import Container, Pod
-    from rte.placement.free import Free
+    from rte.placement.kubelet.demand import Free
 
     #: (pod, state before, state after its admission) -> 0..100.
     Score: TypeAlias = Callable[[Pod, NodeState, NodeState], float]
@@ -224,13 +224,19 @@ def zone_bound(pod: Pod, container: Container) -> Unit:
 
 def _used_fractions(pod: Pod, state: NodeState, free: Free) -> list[float]:
     """Used share of each zone resource that the pod asks for, over the whole node."""
-    together = quantity.total(free.zones.values())
+    asked = {
+        name: None
+        for container in pod.containers
+        if container.kind is not ContainerKind.INIT
+        for name in zone_bound(pod, container)
+    }
     fractions = []
-    for name in _units(pod, whole=True)[0]:
+    for name in asked:
+        left = sum(zone.get(name, 0) for zone in free.zones.values())
         if name == "cpu":
-            total, left = (state.topology.all_cpus & ~state.reserved).bit_count(), together["cpu"]
+            total = (state.topology.all_cpus & ~state.reserved).bit_count()
         elif name in state.devices:
-            total, left = state.devices[name].healthy.bit_count(), together.get(name, 0)
+            total = state.devices[name].healthy.bit_count()
         else:
             rows = [row.amounts[name] for row in state.memory.values() if name in row.amounts]
             total, left = sum(row.allocatable for row in rows), sum(row.free for row in rows)

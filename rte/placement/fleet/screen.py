@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from rte.model.quantity import ZoneAmounts
-from rte.placement.free import free_of
 from rte.placement.inflight.zones import picks_always_succeed
 from rte.placement.kubelet import demand, memory, merge, outcome
-from rte.placement.kubelet.cpu import layout
-from rte.placement.kubelet.demand import Demand
+from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.demand import Demand, free_of
 from rte.placement.kubelet.rules import KubeletRules, rules_of
 
 if TYPE_CHECKING:
@@ -329,7 +328,7 @@ def _treatment_of(state: NodeState) -> Treatment | None:
         rules = rules_of(state.config, state.kubelet_version)
     except outcome.Unpredictable:
         return None
-    machine = layout.of(state.topology)
+    machine = pickers.layout_of(state.topology)
     counts = (
         bool(state.topology.zones)
         and not (rules.cpu is not None and rules.cpu.align_by_socket)

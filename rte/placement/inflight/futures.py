@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from rte.model import bits, quantity
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
-from rte.placement.free import free_of
 from rte.placement.inflight.orders import CutOff, Orders, StepBudget
 from rte.placement.inflight.spread import admits_whatever_ends
 from rte.placement.inflight.zones import (
@@ -32,7 +31,7 @@ from rte.placement.kubelet.admission import (
     start_containers,
     takes_devices_at_start,
 )
-from rte.placement.kubelet.demand import Demand
+from rte.placement.kubelet.demand import Demand, free_of
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -207,7 +206,7 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
         if (
             not Demand(pod, rules, state.devices).is_one_unit
             or any(box.kind is ContainerKind.INIT for box in pod.containers)
-            or any(devices.requested(box, state.devices) for box in pod.containers)
+            or any(demand.devices_requested(box, state.devices) for box in pod.containers)
         ):
             return False
         unit = _most_held(state, pod)

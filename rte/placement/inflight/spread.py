@@ -18,12 +18,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rte.model import quantity
-from rte.placement.free import free_of, is_grouped, times
 from rte.placement.inflight.zones import picks_always_succeed
 from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import settle
-from rte.placement.kubelet.cpu import layout
-from rte.placement.kubelet.demand import Demand
+from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.demand import Demand, free_of, is_grouped, times
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class InflightSpread:
         rules = self._rules
         if rules.cpu is None or not rules.cpu.full_pcpus_only:
             return False
-        threads = layout.of(self._state.topology).cpus_per_core
+        threads = pickers.layout_of(self._state.topology).cpus_per_core
         return any(demand.cpus_of(pod, box, rules) % threads for box in pod.containers)
 
     def _reaches_all(self, units: Sequence[Unit]) -> bool:

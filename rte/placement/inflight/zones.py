@@ -13,12 +13,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits, quantity
-from rte.placement.free import free_of, is_grouped
 from rte.placement.inflight.orders import without
 from rte.placement.kubelet import devices, merge
 from rte.placement.kubelet.admission import settle
-from rte.placement.kubelet.cpu import layout
-from rte.placement.kubelet.demand import Demand
+from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.demand import Demand, free_of, is_grouped
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -369,7 +368,7 @@ def picks_always_succeed(state: NodeState, rules: KubeletRules, *, alone: bool) 
         return False
     if rules.cpu is None:
         return True
-    machine = layout.of(state.topology)
+    machine = pickers.layout_of(state.topology)
     if not machine.is_regular(by_uncore=rules.cpu.prefer_uncore):
         return False
     if rules.cpu.across_numa and len(machine.zones) > 4:
@@ -393,7 +392,7 @@ def _combined_zones(state: NodeState, rules: KubeletRules) -> ZoneSet:
     if rules.policy == merge.NONE:
         return zones
     if rules.cpu is not None:
-        zones |= bits.of(layout.of(state.topology).zone_ids)
+        zones |= bits.of(pickers.layout_of(state.topology).zone_ids)
     for pool in filter(devices.has_zones, state.devices.values()):
         if not rules.device_zones_only:
             return zones | state.topology.zone_mask

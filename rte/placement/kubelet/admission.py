@@ -122,7 +122,7 @@ def takes_devices_at_start(state: NodeState, pod: Pod) -> bool:
     """
     rules = rules_of(state.config, state.kubelet_version)
     return demand.is_one_piece(pod, rules) and any(
-        devices.requested(container, state.devices) for container in pod.containers
+        demand.devices_requested(container, state.devices) for container in pod.containers
     )
 
 
@@ -149,7 +149,7 @@ def _lacks_devices(state: NodeState, pod: Pod) -> bool:
     return any(
         amount and name not in held.get(container.name, _NOTHING).devices
         for container in pod.containers
-        for name, amount in devices.requested(container, state.devices).items()
+        for name, amount in demand.devices_requested(container, state.devices).items()
     )
 
 
@@ -213,7 +213,7 @@ def _picks_matter(state: NodeState, pod: Pod) -> bool:
     """Whether a later container asks for a resource again, so that the first pick can matter."""
     seen: set[str] = set()
     for container in pod.containers:
-        names = devices.requested(container, state.devices).keys()
+        names = demand.devices_requested(container, state.devices).keys()
         if seen & names:
             return True
         seen |= names

@@ -7,20 +7,19 @@ where a choice is between zone sets, a :class:`Choices` says which one is follow
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.model.totals import peak
 from rte.placement.kubelet import merge, outcome
 from rte.placement.kubelet.merge import Hints
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import DevicePool, NodeState
-    from rte.model.pod import Container, Pod
     from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.outcome import Hint
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 MOST_PICKS = 65
 
 
+@dataclass(slots=True)
 class Choices:
     """Which of the kubelet's possible picks an execution follows.
 
@@ -36,9 +36,8 @@ class Choices:
     told apart, so that many can only be too many.
     """
 
-    def __init__(self, script: tuple[int, ...] = ()) -> None:
-        self.script = script
-        self.options: list[int] = []
+    script: tuple[int, ...] = ()
+    options: list[int] = field(default_factory=list)
 
     def next_script(self) -> tuple[int, ...] | None:
         """The script of the next execution, depth first; None after the last one."""
@@ -64,16 +63,6 @@ class Choices:
         self.options.append(len(picks))
         wanted = self.script[place] if place < len(self.script) else 0
         return list(picks.values())[wanted]
-
-
-def requested(container: Container, pools: Collection[str]) -> dict[str, int]:
-    """Limits on resources that have a device pool, by resource name."""
-    return {name: amount for name, amount in sorted(container.limits.items()) if name in pools}
-
-
-def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
-    """Peak of the pod, as for CPUs (resource helpers, PodLimits)."""
-    return dict(sorted(peak(pod.containers, lambda container: requested(container, pools)).items()))
 
 
 def held(state: NodeState, resource: str) -> Mask:

@@ -15,7 +15,7 @@ from msgspec import structs
 from rte.model.node import Holding
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import demand, devices, memory, merge, outcome, podlevel
-from rte.placement.kubelet.cpu import layout, static
+from rte.placement.kubelet.cpu import pickers, static
 from rte.placement.kubelet.outcome import Admission, Merge, Start, Verdict
 from rte.placement.kubelet.rules import CPUOptions
 
@@ -53,14 +53,11 @@ class AdmissionManagers:
         self.pod = pod
         self.rules = rules
         self.choices = choices
-        self.layout = layout.of(state.topology)
+        self.layout = pickers.layout_of(state.topology)
         # No pod asks for CPUs of its own under policy none, whose options these are not.
         self.cpu_options = rules.cpu or CPUOptions()
         self.memory_served = rules.memory and demand.is_served(pod, rules)
-        self.wanted_cpus = {each.name: demand.cpus_of(pod, each, rules) for each in pod.containers}
-        self.wanted_memory = {
-            each.name: demand.memory_of(pod, each, rules) for each in pod.containers
-        }
+        self.wanted_cpus, self.wanted_memory = demand.by_container(pod, rules)
         self.one_piece = demand.is_one_piece(pod, rules)
         self.shared: CPUSet = state.shared
         self.rows: Mapping[int, ZoneMemory] = state.memory
@@ -121,7 +118,7 @@ class AdmissionManagers:
         failed: dict[str, str] = {}
         for container in self.pod.containers:
             before = dict(self.devices.get(container.name, {}))
-            wanted = devices.requested(container, self.state.devices)
+            wanted = demand.devices_requested(container, self.state.devices)
             if all(name in before for name, amount in wanted.items() if amount):
                 continue
             try:
@@ -180,7 +177,7 @@ class AdmissionManagers:
             name: self._hints_for_devices(
                 name, amount, own.get(name, 0), self.reusable_devices.get(name, 0)
             )
-            for name, amount in devices.requested(container, self.state.devices).items()
+            for name, amount in demand.devices_requested(container, self.state.devices).items()
         }
 
     def _pod_device_hints(self) -> ProviderHints:
@@ -190,7 +187,7 @@ class AdmissionManagers:
                 own[name] = own.get(name, 0) | mask
         return {
             name: self._hints_for_devices(name, amount, own.get(name, 0), 0)
-            for name, amount in devices.pod_requested(self.pod, self.state.devices).items()
+            for name, amount in demand.pod_devices_requested(self.pod, self.state.devices).items()
         }
 
     def _hints_for_devices(
@@ -322,7 +319,7 @@ class AdmissionManagers:
                 raise _Failed(manager, WHOLE_POD, stop) from stop
 
     def _allocate_devices(self, container: Container, hint: Hint) -> None:
-        for name, amount in devices.requested(container, self.state.devices).items():
+        for name, amount in demand.devices_requested(container, self.state.devices).items():
             reusable = self.reusable_devices.get(name, 0)
             taken = self.devices.get(container.name, {}).get(name, 0)
             if not taken:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
-from rte.model.pod import ContainerKind
 from rte.model.quantity import hugepage_resource
-from rte.model.totals import peak
 from rte.placement.kubelet import merge, outcome
 from rte.placement.kubelet.merge import Hints
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
     from rte.model.bits import ZoneSet
     from rte.model.node import KubeletConfig, Topology
-    from rte.model.pod import Pod
     from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.outcome import Hint, ProviderHints
 
@@ -67,27 +64,6 @@ def _initial_amounts(total: int, usable: int, reserved: int) -> MemoryAmounts:
         reserved=0,
         free=allocatable,
     )
-
-
-def requested(requests: Mapping[str, int]) -> dict[str, int]:
-    """The memory and huge pages among the requests of a container or a pod, by resource name."""
-    return {
-        name: amount
-        for name, amount in sorted(requests.items())
-        if name == MEMORY or name.startswith(_HUGEPAGES)
-    }
-
-
-def pod_requested(pod: Pod) -> dict[str, int]:
-    """Peak of the pod, as for CPUs; resources that only init containers ask for are left out."""
-    most = peak(pod.containers, lambda container: requested(container.requests))
-    kept = {
-        name
-        for container in pod.containers
-        if container.kind is ContainerKind.APP
-        for name in requested(container.requests)
-    }
-    return {name: most[name] for name in sorted(kept)}
 
 
 def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> Hints:
@@ -186,7 +162,7 @@ def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: H
             )
         preferred = best_preferred
     mask = affinity or 0
-    chosen = {zone: rows[zone] for zone in bits.members(mask)}
+    chosen = {zone: row for zone, row in rows.items() if mask >> zone & 1}
     _check_known(chosen, wanted)
     if all(
         sum([row.amounts[name].free for row in chosen.values()]) >= amount

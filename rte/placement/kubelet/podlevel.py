@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet, ZoneSet
     from rte.model.pod import Container
-    from rte.placement.kubelet.cpu.layout import Layout
+    from rte.placement.kubelet.cpu.pickers import Layout
     from rte.placement.kubelet.rules import CPUOptions
 
     #: Containers with what each asks for itself, in admission order.

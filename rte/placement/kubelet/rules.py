@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.k8s import podspec
-from rte.model.pod import QOS
 from rte.placement.kubelet import merge, outcome, releases
 from rte.placement.kubelet.releases import (
     ALIGN_BY_SOCKET,
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.node import KubeletConfig
-    from rte.model.pod import Pod
     from rte.placement.kubelet.releases import Release
 
 DEFAULT_MAX_ZONES = 8
@@ -176,31 +173,6 @@ def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = Fals
         pod_cpus_restored=releases.POD_CPUS_RESTORED.is_in(release),
         assumed=assumed,
     )
-
-
-def has_pod_level_resources(pod: Pod) -> bool:
-    """Whether the pod-level stanza names a resource that it may (IsPodLevelResourcesSet)."""
-    if not pod.pod_requests and not pod.pod_limits:
-        return False
-    return any(
-        name in ("cpu", "memory") or name.startswith("hugepages-")
-        for stanza in (pod.pod_requests, pod.pod_limits)
-        for name in stanza or ()
-    )
-
-
-def qos_class(pod: Pod, rules: KubeletRules) -> QOS:
-    """The class that the kubelet itself computes for a pod whose status names none: a static pod
-    (GetPodQOS); a class in the status wins.
-    """
-    requests, limits = pod.pod_requests, pod.pod_limits
-    if not rules.stanza_sets_qos:
-        requests = limits = None
-    elif (requests is not None or limits is not None) and not has_pod_level_resources(pod):
-        if not rules.empty_stanza_absent:
-            return QOS.BEST_EFFORT
-        requests = limits = None
-    return podspec.qos_class(pod.containers, requests, limits, by_container=rules.qos_by_container)
 
 
 def _topology_options(

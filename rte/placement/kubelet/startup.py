@@ -12,7 +12,7 @@ from rte import errors
 from rte.model import bits
 from rte.model.node import NodeState
 from rte.placement.kubelet import memory, merge, outcome, releases
-from rte.placement.kubelet.cpu import layout, static
+from rte.placement.kubelet.cpu import pickers, static
 from rte.placement.kubelet.rules import StartError, build_rules
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _reserve(topology: Topology, config: KubeletConfig, rules: KubeletRules) -> 
     if rules.cpu is None:
         return config.reserved_cpus or 0
     where = "cpumanager: new static policy error: "
-    machine = layout.of(topology)
+    machine = pickers.layout_of(topology)
     if rules.cpu.align_by_socket and topology.sockets > len(machine.zones):
         raise StartError(
             f"{where}Align by socket is not compatible with hardware where number of sockets are "

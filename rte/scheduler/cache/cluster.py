@@ -146,7 +146,7 @@ class Cluster:
                 kinds |= Kind.NODE_TAINTS
             if old.allocatable != info.allocatable or old.uid != info.uid:
                 kinds |= Kind.NODE_ALLOCATABLE
-        entry.info = info
+        entry.info, entry.standing = info, {}
         self.columns.load(entry.row, info)
         # Images alone decide nothing about who fits.
         if kinds:
@@ -157,7 +157,7 @@ class Cluster:
         """A Node is gone. Its pods stay until the API deletes them."""
         entry = self.nodes.get(name)
         if entry is not None and entry.info is not None:
-            entry.info = None
+            entry.info, entry.standing = None, {}
             self.columns.load(entry.row, None)
             self.devices.forget_node(name)
             self.touch(entry)

@@ -14,7 +14,7 @@ from rte.k8s.tolerations import HARD_EFFECTS, UNSCHEDULABLE, tolerates
 from rte.scheduler.framework.outlook import UNBOUNDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -372,6 +372,10 @@ class NodeAmounts:
         if column is None:
             column = np.zeros(self.rows, dtype=np.int64)
         return column[rows]
+
+    def short_of(self, totals: Mapping[str, int], rows: Rows | slice) -> dict[str, Mask]:
+        """Resource -> which of these rows have less left than that."""
+        return {name: self.of(name, rows) < amount for name, amount in totals.items()}
 
     def kept(
         self, key: Hashable, rows: Rows | slice, answer: Callable[[Rows | slice], NDArray[Any]]

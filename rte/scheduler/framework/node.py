@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rte import errors, nrt, placement
 from rte.nrt import group_inventory
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.scheduler.framework import outlook as state
 from rte.scheduler.framework.outlook import UNBOUNDED, ZoneBound
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.placement.fleet import scores
     from rte.placement.foreign import zones
-    from rte.placement.free import Free
+    from rte.placement.kubelet.demand import Free
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
@@ -217,7 +217,8 @@ class NodeEntry:
         self._zones: tuple[tuple[int, int, int], ...] | None = None
         self._bound: ZoneBound | None = None
         self.remembered: dict[bytes, Status] = {}
-        self._standing: tuple[NodeInfo | None, dict[bytes, Status]] = None, {}
+        #: Shape -> answer of the rules that read the Node object alone.
+        self.standing: dict[bytes, Status] = {}
         self.derived: dict[str, Any] = {}
         self.verdicts: dict[bytes, state.AdmissionOutlook] = {}
         self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
@@ -234,13 +235,6 @@ class NodeEntry:
         self.verdicts.clear()
         self.rooms.clear()
         self.derived.clear()
-
-    @property
-    def standing(self) -> dict[bytes, Status]:
-        """Shape -> answer of the rules that read the Node object alone, until that changes."""
-        if self._standing[0] is not self.info:
-            self._standing = self.info, {}
-        return self._standing[1]
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -446,7 +440,7 @@ class NodeEntry:
     def _twin(self) -> NodeEntry:
         twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
-        twin._standing, twin.served = self._standing, self.served
+        twin.standing, twin.served = self.standing, self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
         twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.k8s import gang, podspec, selectors, wire
-from rte.k8s.gang import GangSource
+from rte.k8s.gang import GangKey, GangSource
 from rte.model import quantity
 from rte.placement.groups import allocation
 from rte.placement.groups.delivery import networks
-from rte.reader.json import as_object
+from rte.reader.json import as_object, as_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.k8s.gang import Gang, GangKey
+    from rte.k8s.gang import Gang
     from rte.k8s.selectors import Selector
     from rte.k8s.wire import Taint
     from rte.model.quantity import ResourceList
@@ -214,11 +214,36 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
 def _gang(obj: Mapping[str, Any], pod: wire.PodObject) -> dict[str, Any]:
     """What the pod says of its gang. A pod that runs counts whatever it says."""
     try:
-        key = gang.gang_of(pod.metadata, pod.spec)
+        key = gang_of(pod.metadata, pod.spec)
         said = gang.parse_annotations(obj) if key and key.source is GangSource.KOORDINATOR else None
     except errors.ParseError as error:
         return {"gang_problem": str(error)}
     return {"gang": key, "gang_said": said} if key else {}
+
+
+def gang_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GangKey | None:
+    """The gang that a Pod belongs to, None: none.
+
+    Raises:
+        errors.ParseError: the object says it in a way that no API server accepts.
+    """
+    namespace = metadata.namespace or "default"
+    if spec.scheduling_group:
+        group = as_table(spec.scheduling_group, "schedulingGroup").get("podGroupName")
+        if group:
+            return GangKey(GangSource.POD_GROUP, namespace, str(group))
+    if spec.workload_ref:
+        reference = as_table(spec.workload_ref, "workloadRef")
+        parts = [reference.get("name"), reference.get("podGroup")]
+        if not all(parts):
+            raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
+        parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
+        return GangKey(GangSource.WORKLOAD, namespace, "/".join(map(str, parts)))
+    if name := (metadata.annotations or {}).get(f"{gang.KOORDINATOR}name"):
+        return GangKey(GangSource.KOORDINATOR, namespace, name)
+    labels = metadata.labels or {}
+    named = next((labels[label] for label in gang.POD_GROUP_LABELS if labels.get(label)), None)
+    return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, named) if named else None
 
 
 def _or(value: int | None, default: int) -> int:

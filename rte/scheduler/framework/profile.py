@@ -262,12 +262,12 @@ class Profile:
         """Whether the pod may need that other one where it goes."""
         return any(plugin.joins(prepared, pod, other) for plugin, prepared in around)
 
-    def refusals(self, around: Around) -> Iterator[tuple[str, RowRefusal]]:
-        """Name of a plugin and what it refuses, of those that answer for all nodes at once."""
+    def refusals(self, around: Around) -> Iterator[tuple[Plugin, RowRefusal]]:
+        """Plugins and what they refuse, of those that answer for all nodes at once."""
         for plugin, prepared in around:
             if isinstance(plugin, RowFilter):
                 for refusal in prepared.everywhere:
-                    yield plugin.name, refusal
+                    yield plugin, refusal
 
     def score(
         self,

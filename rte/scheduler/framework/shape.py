@@ -19,7 +19,7 @@ from rte.model.pod import MOST_CONTAINERS, QOS, ContainerKind, Pod
 from rte.model.quantity import ResourceList
 from rte.placement.dra import alignment
 from rte.placement.groups import request
-from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
+from rte.placement.kubelet.demand import pod_exclusive_cpus
 from rte.reader import budget
 from rte.scheduler.framework import terms
 from rte.scheduler.framework.outlook import UNBOUNDED, Needs

@@ -134,8 +134,9 @@ class Admissions:
             if (wait := self._waiting.get(key)) is not None:
                 wait.is_due, wait.not_before = True, bulkhead.fault.until
         self._measure()
-        self._effects += self._quarantine.drain()
-        effects, self._effects = self._effects, []
+        effects = [*self._effects, *self._quarantine.effects]
+        self._effects.clear()
+        self._quarantine.effects.clear()
         return effects
 
     def _about(self, event: Event, now: float) -> str:

@@ -116,10 +116,11 @@ class Binding:
             record.refused_since = None
         self._predictions.expect(entry, pod, decision.status)
         annotations = self._cycle.profile.annotations(pod, entry, decision.status)
+        timing = self._cycle.profile.timing(pod.shape)
         self._cluster.assume(pod.uid, node, annotations)
-        for plugin in self._cycle.profile.timing(pod.shape):
+        for plugin in timing:
             plugin.started(pod, entry, now)
-        self._cycle.placed(pod)
+        self._cycle.zone_room.placed(pod.shape)
         self._cluster.nodes[node].awaited[pod.kubelet_uid] = now
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": pods_seen}
         writes = tuple(write for _, reserved in force.held for write in reserved.writes)

@@ -100,12 +100,14 @@ class Bulkheads:
                 self._objects[collection, key] = event
                 return
             del self._objects[collection, key]
-        with self.quarantine.guard(collection, key, now) as bulkhead:
+        try:
             taken = self._intake.seen(
                 collection, event.obj, now, age_s=event.age_s, as_of=event.as_of
             )
             self._take(taken, now)
-        if bulkhead.fault is None:
+        except Exception as error:  # noqa: BLE001 - this object alone is put aside
+            fault = self.quarantine.put(collection, key, error, now)
+        else:
             if known is not None:
                 self.quarantine.release(collection, key)
             if collection == "reports":  # what was put aside before is not to come back
@@ -114,9 +116,9 @@ class Bulkheads:
         self._objects[collection, key] = event
         if len(self._objects) > _MOST_OBJECTS:
             self._objects.popitem(last=False)
-        self._again(collection, key, bulkhead.fault)
+        self._again(collection, key, fault)
         with self.quarantine.guard("retractions", f"{collection} {key}", now):
-            self._retract(event, key, bulkhead.fault, now)
+            self._retract(event, key, fault, now)
 
     def missing(self, event: Listed, gone: Iterable[str]) -> set[str]:
         """What a list lacks: of what was taken in (``gone``), and of what could not be."""

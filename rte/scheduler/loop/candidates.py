@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.columns import Column, Columns, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import RowRefusal, Score
+    from rte.scheduler.framework.plugin import Plugin, RowRefusal, Score
     from rte.scheduler.framework.profile import Around, Profile
     from rte.scheduler.framework.shape import Shape
 
@@ -112,20 +112,19 @@ class Table(NodeAmounts):
         super().__init__(columns)
         self._profile = profile
 
-    def screen(self, shape: Shape, around: Iterable[tuple[str, RowRefusal]] = ()) -> Screened:
+    def screen(self, shape: Shape, around: Iterable[tuple[Plugin, RowRefusal]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
 
-        ``around``: name of a plugin that looks around, and what it refuses.
+        ``around``: plugins that look around, and what they refuse.
         """
         ok = self.columns.present.copy()
         left = int(np.count_nonzero(ok))
         dropped: set[str] = set()
-        told = ((rule.name, refusal) for rule, refusal in self._profile.ruled_out(shape, self))
-        for name, refusal in chain(told, around):
+        for rule, refusal in chain(self._profile.ruled_out(shape, self), around):
             np.greater(ok, refusal.rows, out=ok)
             now = int(np.count_nonzero(ok))
             if now < left:
-                dropped.add(name)
+                dropped.add(rule.name)
                 left = now
             if not now:
                 break

@@ -78,6 +78,7 @@ class Cycle:
 
     Attributes:
         profile: the rules.
+        candidates: chooses the nodes that are looked at.
         zone_room: remembers what was asked for lately.
     """
 
@@ -87,7 +88,7 @@ class Cycle:
         self.profile = registry.profile(
             cluster.storage, cluster.devices, self.zone_room, options or registry.RuleOptions()
         )
-        self._candidates = Candidates(cluster, self.profile)
+        self.candidates = Candidates(cluster, self.profile)
 
     def decide(
         self,
@@ -106,10 +107,10 @@ class Cycle:
             settles: it goes where it is second best when no node does better.
         """
         refused_by: set[str] = set()
-        changed = self._candidates.changed(pod, seen, helped, refused_by)
+        changed = self.candidates.changed(pod, seen, helped, refused_by)
         if changed == []:
             return Decision(refused_by=frozenset(refused_by))
-        problem = self.problem(pod)
+        problem = self.profile.problem(pod, self._cluster)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
         around = self.profile.around(pod, self._cluster)
@@ -117,9 +118,12 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
         hopes = False
-        candidates, enough, preferences = self._candidates.ordered(pod, around, changed, refused_by)
+        candidates, enough, preferences = self.candidates.ordered(pod, around, changed, refused_by)
         for entry in candidates:
-            status = self.check(entry, pod, around)
+            if around or entry.nominated:
+                status = self.check(entry, pod, around)
+            else:
+                status = self.profile.check(pod.shape, entry)
             if not status.reason:
                 found.append(Candidate(entry, status))
                 if len(found) >= enough:
@@ -216,14 +220,6 @@ class Cycle:
             return replace(status, reason=refusal.reason, plugin=refusal.plugin, second_best=True)
         return refusal if refusal.reason else status
 
-    def roomy(self, shapes: Iterable[Shape]) -> list[NodeEntry]:
-        """Nodes that may have room for some of the shapes, and those where room is promised."""
-        return self._candidates.roomy(shapes)
-
-    def milli_left(self, least: int) -> int:
-        """Millicores that are left on all nodes together on which at least so many are."""
-        return self._candidates.milli_left(least)
-
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
         """What all preferences give each candidate, the higher the better."""
         return self.profile.score(pod, candidates, self._cluster)
@@ -251,16 +247,16 @@ class Cycle:
         memory = max((box.requests.get("memory", 0) for box in pod.shape.pod.containers), default=0)
         if not cpus or not len(short):
             return counts, None
-        return counts, self._candidates.table.zones_short(short, cpus, memory)
+        return counts, self.candidates.table.zones_short(short, cpus, memory)
 
     def _tally(self, pod: PodView) -> tuple[Counter[str], Rows]:
         """Reasons by number of nodes, and rows whose managers refuse, or admit, the pod."""
         cluster = self._cluster
-        self._candidates.catch_up()
+        self.candidates.catch_up()
         around = self.around(pod)
         promised = {cluster.nodes[name].row for name in cluster.nominations.values()}
         refusals = (refusal for _, refusal in self.profile.refusals(around))
-        counts, rest, short = self._candidates.table.tally(pod.shape, refusals, sorted(promised))
+        counts, rest, short = self.candidates.table.tally(pod.shape, refusals, sorted(promised))
         judged = []
         for row in rest.tolist():
             entry = cluster.rows[row]
@@ -268,10 +264,6 @@ class Cycle:
             if self.check_node(entry, pod.shape).verdict is not None:
                 judged.append(row)
         return counts, np.append(short, np.array(judged, dtype=np.intp))
-
-    def catch_up(self, most: int | None = None) -> int:
-        """See :meth:`Candidates.catch_up`."""
-        return self._candidates.catch_up(most)
 
     def helps(self, event: ClusterEvent, group: EquivalenceClass) -> Help:
         """What an event can do about these refusals."""
@@ -300,10 +292,6 @@ class Cycle:
         names = frozenset(refused_by)
         waits = ANY if names & {NOMINATED, WAITS} else Kind(0)
         return Kind.NODE_ADDED | waits | self.profile.kinds(names)
-
-    def placed(self, pod: PodView) -> None:
-        """The pod was given a place: others like it may come."""
-        self.zone_room.placed(pod.shape)
 
 
 def _promised(*, resources: bool = False) -> Status:

@@ -172,8 +172,10 @@ class SchedulerMachine:
             case messages.Tick():
                 self._tick(now)
             case messages.Turn():
-                with self.quarantine.guard("steps", "turn", now):
+                try:
                     self._turns.turn(now)
+                except Exception as error:  # noqa: BLE001 - the next turn is another's
+                    self.quarantine.put("steps", "turn", error, now)
             case _:
                 self._answered(event, now)
         return self._settled(now)
@@ -186,8 +188,9 @@ class SchedulerMachine:
                     self.queue.rouse(group.first().uid)
         self._waking.wake(now, self._turns.group, self._review)
         self._watch_promises(now)
-        effects = [*self._effects, *self.quarantine.drain()]
+        effects = [*self._effects, *self.quarantine.effects]
         self._effects.clear()
+        self.quarantine.effects.clear()
         return effects
 
     def deadline(self) -> float | None:
@@ -253,15 +256,16 @@ class SchedulerMachine:
 
     def _answered(self, event: Answer, now: float) -> None:
         """An effect was carried out."""
-        with self._bulkheads.guard("answers", type(event).__name__) as bulkhead:
+        try:
             self._take_answer(event, now)
-        if bulkhead.fault is not None and isinstance(event, messages.Bound):
+        except Exception as error:  # noqa: BLE001 - what it is about alone is put aside
+            fault = self.quarantine.put("answers", type(event).__name__, error, now)
             # What is bound counts until the API shows it; what is not has another try.
-            with self._bulkheads.guard("retractions", event.uid):
-                if event.outcome is not Outcome.BOUND:
+            if isinstance(event, messages.Bound) and event.outcome is not Outcome.BOUND:
+                with self._bulkheads.guard("retractions", event.uid):
                     self.binding.revoke(event.uid)
                     self.cluster.forget(event.uid)
-                    self._bulkheads.put_aside([event.uid], bulkhead.fault, now)
+                    self._bulkheads.put_aside([event.uid], fault, now)
 
     def _take_answer(self, event: Answer, now: float) -> None:
         match event:

@@ -122,7 +122,7 @@ class SchedulingTurns:
 
     def turn(self, now: float) -> None:
         """Decide about the unit whose turn it is, or go on with a decision."""
-        if not self.active or self._cycle.catch_up(_NODES_LOADED) > 0:
+        if not self.active or self._cycle.candidates.catch_up(_NODES_LOADED) > 0:
             return
         long = self._deciding
         if long is not None and self.is_in_the_middle:
@@ -138,9 +138,10 @@ class SchedulingTurns:
         urgent = self._urgent() if long is None else None
         group = urgent or self._queue.pop(now, quick=long is not None)
         if group is not None:
-            unit = self._unit(group, now)
+            record = group.head()
+            unit = self._unit(group, record, now)
             try:
-                self._decide(group, now)
+                self._decide(group, record, now)
             except Exception as error:  # noqa: BLE001 - these pods alone are put aside
                 self._failed(group, unit, error)
 
@@ -151,12 +152,12 @@ class SchedulingTurns:
             return self._gangs.urgent()
         return None
 
-    def _decide(self, group: EquivalenceClass, now: float) -> None:
+    def _decide(self, group: EquivalenceClass, record: Waiting | None, now: float) -> None:
         if group.key.gang is not None:
             first = self._gangs.goes_first(group.first())
             self._go_on(_Deciding(self._try_gang(group, now), first=first, group=group))
         else:
-            self._try(group, now)
+            self._try(group, record, now)
 
     def _makes_room(self, now: float) -> bool:
         """Whether the turn is that of a pod for which room is made: it comes before who is less
@@ -182,11 +183,10 @@ class SchedulingTurns:
             uid, until = self._room.abandon(bulkhead.fault.until), bulkhead.fault.until
             self._timers.at(until, Due.PREEMPT, uid)
 
-    def _unit(self, group: EquivalenceClass | None, now: float) -> list[str]:
+    def _unit(self, group: EquivalenceClass | None, head: Waiting | None, now: float) -> list[str]:
         """UIDs of the pods that are put aside if a decision about the group raises."""
         if group is None:
             return []
-        head = group.head()
         if group.key.gang is not None or self._raised.get(group.key, now) > now:
             return list(group.pods)
         return [] if head is None else [head.pod.uid]
@@ -209,8 +209,7 @@ class SchedulingTurns:
                 self._bulkheads.put_aside([uid], fault, now)
         self._queue.again(group)
 
-    def _try(self, group: EquivalenceClass, now: float) -> None:
-        record = group.head()
+    def _try(self, group: EquivalenceClass, record: Waiting | None, now: float) -> None:
         if record is None:
             return
         if record.pod.uid in self._taking_back:
@@ -279,7 +278,7 @@ class SchedulingTurns:
         ``found``: the answer to its last question, or what finding it out has raised.
         """
         self._deciding, self.group, self._long_had_it = None, None, True
-        unit = self._unit(deciding.group, self._bulkheads.now)
+        unit = self._unit(deciding.group, None, self._bulkheads.now)
         try:
             if isinstance(found, Exception):
                 question = deciding.steps.throw(found)

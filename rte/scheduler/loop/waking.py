@@ -145,8 +145,7 @@ class Waking:
                 deciding.seen = -1
             self._regroup(events, now)
             names = {event.node for event in events}
-            with self._bulkheads.guard("preemption", "events"):
-                self._room.note(events)
+            self._room.note(events)
             for name in names & self._room.unsettled.keys():
                 with self._bulkheads.guard("preemption", name):
                     self._room.changed(name)

@@ -10,7 +10,7 @@ from rte.scheduler.framework.outlook import ANY_ZONES, NO_ROOM, Room, ZoneBound
 from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from rte.scheduler.framework.columns import NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
@@ -59,12 +59,10 @@ class NodeResourcesFit(NodeFilter):
             return replace(status, reason=why(name), resources=True)
         return status
 
-    def rules_out(
-        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[RowRefusal]:
+    def rules_out(self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice) -> list[RowRefusal]:
         """Nodes without room, by the first resource that they lack."""
-        for name, amount in shape.totals.items():
-            yield RowRefusal(amounts.of(name, rows) < amount, why(name))
+        short = amounts.short_of(shape.totals, rows)
+        return [RowRefusal(refused, why(name)) for name, refused in short.items()]
 
     def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
         """Whether CPU or memory of the node are too little."""

@@ -16,7 +16,7 @@ from rte.model.pod import QOS
 from rte.model.quantity import ResourceList
 from rte.placement.foreign.zone_scores import STRATEGIES, score_zones
 from rte.placement.foreign.zones import ZoneEntry, ZoneTable, overlay
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.placement.kubelet.rules import DEFAULT_MAX_ZONES
 from rte.scheduler.framework.plugin import Score
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.placement.fleet import scores
-from rte.placement.free import free_of
+from rte.placement.kubelet.demand import free_of
 from rte.scheduler.framework.columns import MANY, SCORED
 from rte.scheduler.framework.outlook import UNBOUNDED
 from rte.scheduler.framework.plugin import Ranks, Score
@@ -102,39 +102,39 @@ class ZoneRoom(Score, Ranks):
 
     def _one(self, shape: Shape, candidate: Candidate) -> float:
         node, status = candidate
-        view, verdict = node.outlook(), status.verdict
-        if verdict is not None and verdict.holdings and verdict.after and view is not None:
-            return self._next_fit(shape, node, view.predicted, verdict.after)
-        if shape.may_need_zone and view is None:
+        verdict = status.verdict
+        if verdict is not None and verdict.holdings and verdict.after:
+            return self._next_fit(shape, node, verdict.after)
+        if shape.may_need_zone and node.outlook() is None:
             return balance(shape, node) / 100.0
         parts = HARMLESS * harmless(shape.totals.get("cpu", 0), node)
         return (parts + BALANCE * balance(shape, node)) / (HARMLESS + BALANCE)
 
-    def _next_fit(
-        self, shape: Shape, node: NodeEntry, before: NodeState, after: NodeState
-    ) -> float:
+    def _next_fit(self, shape: Shape, node: NodeEntry, after: NodeState) -> float:
         """:class:`scores.NextFit`, with the rooms remembered as long as the node stays as it is."""
-        own = shape.kubelet_key
-        had, _ = self._left(b"", shape, node, before)
-        left, fullness = self._left(own, shape, node, after)
+        had, _ = self._left(b"", shape, node, after)
+        left, fullness = self._left(shape.kubelet_key, shape, node, after)
         cost = float(self._weights @ (had - left))
         weights = float(self._weights.sum())
         cost = max(0.0, cost / weights) if weights else 0.0
         return 99.0 / (1.0 + cost) + fullness * 1e-11
 
     def _left(
-        self, own: bytes, shape: Shape, node: NodeEntry, state: NodeState
+        self, own: bytes, shape: Shape, node: NodeEntry, after: NodeState
     ) -> tuple[scores.Counted, int]:
-        """Room for the shapes in mind on the node in this state, and how full it is then.
+        """Room for the shapes in mind on the node, and how full it is then.
 
-        Remembered as long as the node stays as it is; ``own`` says what was placed there.
+        Remembered as long as the node stays as it is; ``own`` says what was placed there, empty:
+        nothing yet.
         """
         known = node.rooms.get(own)
         if known is None or known[0] is not self._rooms:
-            free = (None if own else node.free()) or free_of(state)
-            rooms = self._rooms.of(free, state.config)
+            free = free_of(after) if own else node.free()
+            if free is None:
+                raise LookupError(f"node {node.name}: its managers are not known")
+            rooms = self._rooms.of(free, after.config)
             # In millionths of a percent: what decides between equal costs.
-            fullness = round(1e6 * scores.fullness(shape.pod, state, free)) if own else 0
+            fullness = round(1e6 * scores.fullness(shape.pod, after, free)) if own else 0
             known = node.rooms[own] = (self._rooms, rooms, fullness)
         return known[1], known[2]
 

@@ -21,7 +21,8 @@ from rte.model.kubelet import (
 from rte.model.node import Holding, MemoryBlock
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import demand, releases
-from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
+from rte.placement.kubelet.demand import has_pod_level_resources
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

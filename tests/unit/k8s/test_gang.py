@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rte import errors
 from rte.k8s import gang, wire
 from rte.k8s.gang import GangKey, GangSource
+from rte.scheduler.framework import objects
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
@@ -22,7 +23,7 @@ def gang_of(obj):
     spec = obj.get("spec", {})
     whole = {**obj, "spec": {"containers": [], **spec} if isinstance(spec, dict) else spec}
     read = wire.read({"metadata": {}, **whole}, wire.PodObject, "pod")
-    return gang.gang_of(read.metadata, read.spec)
+    return objects.gang_of(read.metadata, read.spec)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from rte.model import bits
 from rte.model.node import DevicePool
 from rte.placement.fleet.copies import count_copies
 from rte.placement.fleet.screen import NodeTable
-from rte.placement.free import free_of
 from rte.placement.inflight.orders import Orders, StepBudget, free_key
 from rte.placement.kubelet import devices
+from rte.placement.kubelet.demand import free_of
 from tests.unit.placement.build import GPU, node, pool, simple
 
 if TYPE_CHECKING:

@@ -144,10 +144,10 @@ def answers(case: Case) -> dict[str, bool]:
     stage = Stage(case)
     pod, cluster, cycle = stage.view(), stage.desk.machine.cluster, stage.desk.machine.cycle
     entry = cluster.nodes["n0"]
-    cycle.catch_up()
+    cycle.candidates.catch_up()
     around = cycle.around(pod)
     refused_by: set[str] = set()
-    screened, *_ = cycle._candidates.ordered(pod, around, None, refused_by)
+    screened, *_ = cycle.candidates.ordered(pod, around, None, refused_by)
     return {
         "screen": entry in screened,
         "decision": cycle.decide(pod).node == "n0",

@@ -1,4 +1,7 @@
-"""The CPU manager's picking algorithms (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
+"""How the CPU manager picks CPUs, packed (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
+
+The masks over the CPUs of a machine are worked out once for each machine (:class:`Layout`; its
+package topology: CPUTopology, CPUDetails).
 
 An accumulator claims units (zones, sockets, cores ...) out of the free CPUs until the need is met.
 Everywhere the unit with fewest free CPUs comes first, ties by id, nested: outer level, then inner.
@@ -9,22 +12,159 @@ machines with off-line threads that hands out CPUs that are not free, as the kub
 
 from __future__ import annotations
 
-from itertools import combinations as choose
+from functools import lru_cache
 from itertools import zip_longest
-from math import comb, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.model import bits
-from rte.placement.kubelet import merge, outcome
+from rte.placement.kubelet import outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rte.model.bits import CPUSet
-    from rte.placement.kubelet.cpu.layout import Layout, Unit
+    from rte.model.bits import CPUSet, ZoneSet
+    from rte.model.node import CPUInfo, Topology
 
-#: So many sets of zones are compared on machines of any number of zones.
-_MOST_SETS = 512
+
+class Unit(NamedTuple):
+    """A core, uncore cache, zone or socket with its CPUs; ``size`` counts them."""
+
+    id: int
+    cpus: CPUSet
+    size: int
+
+
+class Layout:
+    """All that the CPU manager derives from a machine, once.
+
+    Attributes:
+        zones: zones **that have CPUs**, ascending; likewise ``sockets``, ``uncores``, ``cores``.
+        zone_ids: of these zones.
+        cpus_per_core: logical CPUs by cores, an integer division also on irregular machines.
+        cpus_per_socket: likewise by the number of sockets that the machine reports.
+        cpus_per_uncore: likewise by uncore caches.
+        zones_first: zones contain sockets (as many sockets as zones, or more).
+        zones_of: socket -> its zones; ``sockets_of``: zone -> its sockets; ``uncores_of``: zone ->
+            uncore caches that touch it. Each with the CPUs that both have in common.
+        cores_of: socket (zones first) or zone (sockets first) -> its cores.
+    """
+
+    def __init__(self, cpus: tuple[CPUInfo, ...], reported_sockets: int) -> None:
+        self.all_cpus = bits.of(info.cpu for info in cpus)
+        self.zones = _units(cpus, lambda info: info.zone)
+        self.zone_ids = tuple(zone.id for zone in self.zones)
+        self.sockets = _units(cpus, lambda info: info.socket)
+        self.uncores = _units(cpus, lambda info: info.uncore)
+        self.cores = _units(cpus, lambda info: info.core)
+        self.reported_sockets = reported_sockets
+        self.cpus_per_core = len(cpus) // max(1, len(self.cores))
+        self.cpus_per_socket = len(cpus) // reported_sockets if reported_sockets else 0
+        self.cpus_per_uncore = len(cpus) // max(1, len(self.uncores))
+        self.zones_first = reported_sockets >= len(self.zones)
+        self.zones_of = _parts(self.sockets, self.zones)
+        self.sockets_of = _parts(self.zones, self.sockets)
+        self.uncores_of = _parts(self.zones, self.uncores)
+        parents = self.sockets if self.zones_first else self.zones
+        self.cores_of = {
+            parent.id: tuple(core for core in self.cores if core.cpus & parent.cpus)
+            for parent in parents
+        }
+        self.smallest_zone = min((zone.size for zone in self.zones), default=0)
+        self.smallest_socket = min((socket.size for socket in self.sockets), default=0)
+        self.smallest_core = min((core.size for core in self.cores), default=0)
+        inner = self.sockets_of if self.zones_first else self.zones_of
+        self._is_regular = (
+            all(core.size <= self.cpus_per_core for core in self.cores)
+            and all(socket.size <= self.cpus_per_socket for socket in self.sockets)
+            and _reached_once(inner)
+        )
+        self._keeps_uncores_apart = _reached_once(self.uncores_of)
+        self._fewest_zones = _prefix_sums(sorted((zone.size for zone in self.zones), reverse=True))
+
+    def is_regular(self, *, by_uncore: bool) -> bool:
+        """Whether picks stay within what is free, and get as many CPUs as asked for.
+
+        ``by_uncore``: with prefer-align-cpus-by-uncorecache; else a cache may span zones.
+        """
+        return self._is_regular and (self._keeps_uncores_apart or not by_uncore)
+
+    def fewest_zones(self, cpus: int) -> int:
+        """Width of the narrowest combination with that many CPUs, used ones included; all zones
+        where none has.
+        """
+        for width, capacity in enumerate(self._fewest_zones, start=1):
+            if capacity >= cpus:
+                return width
+        return len(self.zones)
+
+    def cpus_in(self, zones: ZoneSet) -> CPUSet:
+        """CPUs of the zones."""
+        cpus = 0
+        for zone in self.zones:
+            if zones >> zone.id & 1:
+                cpus |= zone.cpus
+        return cpus
+
+    def zones_with(self, cpus: CPUSet) -> ZoneSet:
+        """Zones that any of the CPUs is in."""
+        return sum(1 << zone.id for zone in self.zones if zone.cpus & cpus)
+
+    def sockets_with(self, cpus: CPUSet) -> tuple[Unit, ...]:
+        """Sockets that any of the CPUs is in."""
+        return tuple(socket for socket in self.sockets if socket.cpus & cpus)
+
+    def siblings(self, cpus: CPUSet) -> CPUSet:
+        """All threads of every core that any of the CPUs is in."""
+        threads = 0
+        for core in self.cores:
+            if core.cpus & cpus:
+                threads |= core.cpus
+        return threads
+
+
+def layout_of(topology: Topology) -> Layout:
+    """The layout of a machine; equal machines share one."""
+    # Kept in the value itself, as functools.cached_property does: hashing hundreds of CPUs for
+    # each admission would cost more than the admission.
+    kept: Layout | None = vars(topology).get("_layout")
+    if kept is None:
+        kept = _build(topology.cpus, topology.sockets)
+        vars(topology)["_layout"] = kept
+    return kept
+
+
+@lru_cache(maxsize=256)
+def _build(cpus: tuple[CPUInfo, ...], reported_sockets: int) -> Layout:
+    return Layout(cpus, reported_sockets)
+
+
+def _units(cpus: tuple[CPUInfo, ...], key: Callable[[CPUInfo], int]) -> tuple[Unit, ...]:
+    masks: dict[int, int] = {}
+    for info in cpus:
+        masks[key(info)] = masks.get(key(info), 0) | 1 << info.cpu
+    return tuple(Unit(id_, masks[id_], masks[id_].bit_count()) for id_ in sorted(masks))
+
+
+def _parts(
+    wholes: tuple[Unit, ...], units: tuple[Unit, ...]
+) -> Mapping[int, tuple[tuple[Unit, CPUSet], ...]]:
+    return {
+        whole.id: tuple((unit, unit.cpus & whole.cpus) for unit in units if unit.cpus & whole.cpus)
+        for whole in wholes
+    }
+
+
+def _reached_once(parts: Mapping[int, tuple[tuple[Unit, CPUSet], ...]]) -> bool:
+    """Whether no unit is part of two wholes."""
+    reached = [unit.id for units in parts.values() for unit, _ in units]
+    return len(reached) == len(set(reached))
+
+
+def _prefix_sums(values: list[int]) -> tuple[int, ...]:
+    totals: list[int] = []
+    for value in values:
+        totals.append(value + (totals[-1] if totals else 0))
+    return tuple(totals)
 
 
 def take_packed(
@@ -51,8 +191,8 @@ def take_packed(
     """
     if count < 1:
         return 0
-    _check_enough(available, count)
-    need = _Accumulator(layout, available, count)
+    check_enough(available, count)
+    need = Accumulator(layout, available, count)
     if layout.zones_first:
         need.take_full_zones()
         need.take_full_sockets()
@@ -69,58 +209,12 @@ def take_packed(
     return need.result
 
 
-def take_distributed(
-    layout: Layout,
-    available: CPUSet,
-    count: int,
-    group: int,
-    *,
-    spread: bool = False,
-    by_core: bool = False,
-    in_socket: bool = False,
-    lowers_share: bool = False,
-) -> CPUSet:
-    """Spread CPUs evenly over as few zones as possible (takeByTopologyNUMADistributed, KEP-2902).
-
-    Args:
-        layout: the machine.
-        available: CPUs that may be picked.
-        count: CPUs wanted; if it is no multiple of ``group``, they are packed.
-        group: CPUs that stay together.
-        spread: distribute-cpus-across-cores.
-        by_core: it heeds which CPUs are of one core (since 1.38).
-        in_socket: zones of one socket win (align-by-socket since 1.37).
-        lowers_share: each zone gives no more than it has (since 1.37).
+def check_enough(available: CPUSet, count: int) -> None:
+    """Whether so many CPUs are free.
 
     Raises:
-        outcome.Refused: not enough CPUs, or none in the zones that slice sharing led to.
-        outcome.Breaks: the kubelet would deal out the remainder for ever.
-        outcome.Unpredictable: more zones have free CPUs than anybody combines to so many.
+        outcome.Refused: they are not.
     """
-    if count % group:
-        return take_packed(layout, available, count, spread=spread, by_core=by_core)
-    if count < 1:
-        return 0
-    _check_enough(available, count)
-    need = _Accumulator(layout, available, count)
-    zones = need.zone_order()
-    free = {zone.id: (zone.cpus & available).bit_count() for zone in zones}
-    fewest, most = _zones_needed(layout, len(zones), count, group)
-    for width in range(fewest, most + 1):
-        if comb(len(zones), width) > _MOST_SETS:
-            merge.check(zones)
-        winner = _best_distribution(
-            [zone.id for zone in zones], free, width, count, group, layout if in_socket else None
-        )
-        if winner:
-            share = count // width // group * group
-            if lowers_share:
-                share = _lowered(share, winner[0], free, group)
-            return _deal(need, winner, count, share, group, spread=spread, by_core=by_core)
-    return take_packed(layout, available, count, spread=spread, by_core=by_core)
-
-
-def _check_enough(available: CPUSet, count: int) -> None:
     free = available.bit_count()
     if count > free:
         raise outcome.AllocationRefused.unexpected(
@@ -128,7 +222,7 @@ def _check_enough(available: CPUSet, count: int) -> None:
         )
 
 
-class _Accumulator:
+class Accumulator:
     """CPUs claimed so far (``result``), CPUs left (``free``) and ``count`` still needed."""
 
     __slots__ = ("count", "free", "layout", "result")
@@ -140,6 +234,7 @@ class _Accumulator:
         self.result = 0
 
     def take(self, cpus: CPUSet, size: int) -> None:
+        """Claim a unit of that size."""
         self.result |= cpus
         self.free &= ~cpus
         self.count -= size
@@ -147,6 +242,7 @@ class _Accumulator:
     # Orders: units with at least one free CPU, fewest free CPUs first, then by id.
 
     def zone_order(self) -> list[Unit]:
+        """Zones with a free CPU."""
         if self.layout.zones_first:
             return self._sorted(self.layout.zones)
         return [
@@ -156,6 +252,7 @@ class _Accumulator:
         ]
 
     def socket_order(self) -> list[Unit]:
+        """Sockets with a free CPU."""
         if not self.layout.zones_first:
             return self._sorted(self.layout.sockets)
         return [
@@ -165,6 +262,7 @@ class _Accumulator:
         ]
 
     def uncore_order(self) -> list[Unit]:
+        """Uncore caches with a free CPU."""
         return [
             cache
             for zone in self.zone_order()
@@ -194,12 +292,14 @@ class _Accumulator:
     # Stages.
 
     def take_full_zones(self) -> None:
+        """Claim zones that are free as a whole."""
         if self.count >= self.layout.smallest_zone:
             self._take_full(
                 [z for z in self.zone_order() if (z.cpus & self.free).bit_count() == z.size]
             )
 
     def take_full_sockets(self) -> None:
+        """Claim sockets that are free as a whole."""
         if self.count >= self.layout.smallest_socket:
             whole = self.layout.cpus_per_socket
             self._take_full(
@@ -207,11 +307,13 @@ class _Accumulator:
             )
 
     def take_full_uncore_caches(self) -> None:
+        """Claim uncore caches that are free as a whole."""
         self._take_full(
             [c for c in self.uncore_order() if (c.cpus & self.free).bit_count() == c.size]
         )
 
     def take_full_cores(self) -> None:
+        """Claim cores that are free as a whole."""
         whole = self.layout.cpus_per_core
         free = self.free
         for cores in self.core_groups():
@@ -223,6 +325,7 @@ class _Accumulator:
                 return
 
     def take_single_cpus(self, *, spread: bool, by_core: bool) -> None:
+        """Claim the rest CPU by CPU."""
         free = self.free
         if spread and by_core:
             order: Iterable[CPUSet] = self._rounds()
@@ -230,7 +333,7 @@ class _Accumulator:
             order = (socket.cpus & free for socket in self.socket_order())
         else:
             # The accumulator changes while the generator runs, hence the second one.
-            before = _Accumulator(self.layout, free, 0)
+            before = Accumulator(self.layout, free, 0)
             order = (
                 core.cpus & free for cores in before.core_groups() for core in before._sorted(cores)
             )
@@ -280,181 +383,3 @@ class _Accumulator:
         for unit in units:
             if unit.size <= self.count:
                 self.take(unit.cpus, unit.size)
-
-
-def _zones_needed(layout: Layout, zones: int, count: int, group: int) -> tuple[int, int]:
-    """Smallest and largest number of zones to try (rangeNUMANodesNeededToSatisfy)."""
-    groups = -(-layout.all_cpus.bit_count() // group)
-    groups_per_zone = -(-groups // len(layout.zones))
-    groups_needed = -(-count // group)
-    return -(-groups_needed // groups_per_zone), min(groups_needed, zones)
-
-
-def _best_distribution(
-    zones: list[int],
-    free: dict[int, int],
-    width: int,
-    count: int,
-    group: int,
-    sockets_of: Layout | None,
-) -> tuple[list[int], list[int]] | None:
-    """Zones that leave the free CPUs most even, and those of them that give the remainder.
-
-    With a layout in ``sockets_of``, zones of one socket beat all that are not, and the share
-    shrinks to what each zone has.
-    """
-    best_score = float("inf")
-    best: tuple[list[int], list[int]] | None = None
-    best_in_socket = False
-    for combination in _shared_combinations(zones, width):
-        if best_score == 0 and (sockets_of is None or best_in_socket):
-            break
-        share = count // width // group * group
-        if sockets_of is not None:
-            share = _lowered(share, combination, free, group)
-        if (
-            sum(free[zone] for zone in combination) < count
-            or sum(free[zone] // group for zone in combination) * group < count
-            or any(free[zone] < share for zone in combination)
-        ):
-            continue
-        left = dict(free)
-        for zone in combination:
-            left[zone] -= share
-        remainder = count - share * width
-        if remainder == 0:
-            givers: list[int] = []
-            score = _unevenness(left.values())
-        else:
-            score, givers = _best_remainder(
-                [zone for zone in combination if left[zone] >= group], left, remainder, group
-            )
-        in_socket = sockets_of is not None and _is_in_one_socket(sockets_of, combination)
-        if score < best_score if in_socket == best_in_socket else in_socket:
-            best_score, best, best_in_socket = score, (combination, givers), in_socket
-    return best
-
-
-def _lowered(share: int, zones: Iterable[int], free: Mapping[int, int], group: int) -> int:
-    """The share, or less: what each of the zones has in whole groups."""
-    return min(share, *(free[zone] // group * group for zone in zones))
-
-
-def _is_in_one_socket(layout: Layout, zones: Iterable[int]) -> bool:
-    cpus = layout.cpus_in(bits.of(zones))
-    return len(layout.sockets_with(cpus)) <= 1
-
-
-def _best_remainder(
-    candidates: list[int], left: dict[int, int], remainder: int, group: int
-) -> tuple[float, list[int]]:
-    best_score = float("inf")
-    best: list[int] = []
-    for size in range(len(candidates), 0, -1):
-        for subset in _shared_combinations(candidates, size):
-            if sum(left[zone] for zone in subset) < remainder:
-                continue
-            after = dict(left)
-            for zone in _round_robin(subset, after, remainder, group):
-                after[zone] -= group
-            score = _unevenness(after.values())
-            if score < best_score:
-                best_score, best = score, subset
-    return best_score, best
-
-
-def _round_robin(
-    zones: Sequence[int], left: dict[int, int], remainder: int, group: int
-) -> Iterator[int]:
-    """Whose turn it is to give one group, until the remainder is met; the caller takes it.
-
-    Raises:
-        outcome.Breaks: no zone has a whole group left; the kubelet's loop has no way out.
-    """
-    while remainder > 0:
-        before = remainder
-        for zone in zones:
-            if remainder > 0 and left[zone] >= group:
-                remainder -= group
-                yield zone
-        if remainder == before:
-            raise outcome.Breaks(
-                outcome.KUBELET_HANGS,
-                "distribute-cpus-across-numa: the kubelet would never end dealing out CPUs, "
-                "because the chosen zones have too few whole cores left",
-            )
-
-
-def _deal(
-    need: _Accumulator,
-    winner: tuple[list[int], list[int]],
-    count: int,
-    share: int,
-    group: int,
-    *,
-    spread: bool,
-    by_core: bool,
-) -> CPUSet:
-    zones, givers = winner
-    cpus_of = {zone.id: zone.cpus for zone in need.layout.zones}
-
-    def take_from(zone: int, number: int) -> None:
-        # The kubelet drops this error: a zone may have too few CPUs after slice sharing.
-        try:
-            free = need.free & cpus_of[zone]
-            cpus = take_packed(need.layout, free, number, spread=spread, by_core=by_core)
-        except outcome.AllocationRefused:
-            return
-        need.take(cpus, cpus.bit_count())
-
-    for zone in zones:
-        take_from(zone, share)
-    remainder = count - share * len(zones)
-    left: dict[int, int] = {}
-
-    def count_left() -> None:
-        left.update((zone, (need.free & cpus_of[zone]).bit_count()) for zone in givers)
-
-    count_left()
-    for zone in _round_robin(givers, left, remainder, group):
-        take_from(zone, group)
-        count_left()
-    if need.count > 0:
-        raise outcome.AllocationRefused.unexpected(
-            f"accounting error, not enough CPUs allocated, remaining: {need.count}"
-        )
-    return need.result
-
-
-def _shared_combinations(items: list[int], size: int) -> Iterator[list[int]]:
-    """Combinations in lexicographic order, **sharing lists as the kubelet's slices share memory**.
-
-    iterateCombinations grows a slice by append; capacities are 1, 2, 4, 8, 16, and siblings write
-    into the same array while there is room. A combination that the caller remembers is thus
-    overwritten by the later ones that begin with the same elements: three of them for size 4, five
-    for 6 to 8, nine for 10 to 16. Other sizes are copied as they grow.
-    """
-    kept = {4: 3, 6: 5, 7: 5, 8: 5}.get(size, min(size, 9))
-    shared: list[int] = []
-    for combination in choose(items, size):
-        if shared[:kept] == list(combination[:kept]):
-            shared[kept:] = combination[kept:]
-        else:
-            shared = list(combination)
-        yield shared
-
-
-def _unevenness(values: Iterable[int]) -> float:
-    """Standard deviation as the kubelet rounds it: the mean to three decimals, the result too."""
-    numbers = list(values)
-    mean = _round3(sum(numbers) / len(numbers))
-    return _round3(
-        sqrt(sum((number - mean) * (number - mean) for number in numbers) / len(numbers))
-    )
-
-
-def _round3(value: float) -> float:
-    """math.Round(value * 1000) / 1000 of Go: halves away from zero."""
-    scaled = value * 1000
-    whole = int(scaled)
-    return (whole + (scaled - whole >= 0.5)) / 1000

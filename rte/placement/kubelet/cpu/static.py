@@ -5,31 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.model.pod import QOS
-from rte.model.totals import peak
 from rte.placement.kubelet import merge, outcome
-from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.cpu import distributed, pickers
 from rte.placement.kubelet.merge import Hints
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet, ZoneSet
-    from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.cpu.layout import Layout
+    from rte.placement.kubelet.cpu.pickers import Layout
     from rte.placement.kubelet.merge import Family
     from rte.placement.kubelet.rules import CPUOptions
-
-
-def exclusive_cpus(pod: Pod, container: Container) -> int:
-    """CPUs that a container gets for itself: a whole request in a Guaranteed pod, else 0."""
-    milli = container.requests.get("cpu", 0)
-    return milli // 1000 if pod.qos is QOS.GUARANTEED and milli % 1000 == 0 else 0
-
-
-def pod_exclusive_cpus(pod: Pod) -> int:
-    """CPUs that the pod needs at its peak."""
-    return peak(pod.containers, lambda container: {"cpu": exclusive_cpus(pod, container)}).get(
-        "cpu", 0
-    )
 
 
 def hints(
@@ -43,14 +27,13 @@ def hints(
     Raises:
         outcome.Unpredictable: more zones have CPUs than anybody combines.
     """
-    zones = layout.zone_ids
+    zones, fewest = layout.zone_ids, layout.fewest_zones(count)
     merge.check(zones)
     free = tuple((zone.cpus & available).bit_count() for zone in layout.zones)
     offered = merge.at_least(free, count - reusable.bit_count())
     if reusable:
         reused = merge.places_of(zones, layout.zones_with(reusable))
         offered &= merge.containing(len(zones), reused)
-    fewest = layout.fewest_zones(count)
     preferred = merge.by_width(len(zones))[fewest]
     if options.align_by_socket:
         preferred |= _socket_aligned(layout, fewest)
@@ -134,7 +117,7 @@ def take(layout: Layout, options: CPUOptions, available: CPUSet, count: int) -> 
     """
     if options.across_numa:
         group = layout.cpus_per_core if options.full_pcpus_only else 1
-        return pickers.take_distributed(
+        return distributed.take_distributed(
             layout,
             available,
             count,

@@ -194,7 +194,9 @@ class Decider:
         nodes = []
         entries = list(self._cluster.nodes.values())
         if not explains and vacate is None:
-            entries = self._cycle.roomy({id(pod.shape): pod.shape for pod in wanted.pods}.values())
+            entries = self._cycle.candidates.roomy(
+                {id(pod.shape): pod.shape for pod in wanted.pods}.values()
+            )
         for number, entry in enumerate(entries, 1):
             if number % NODES_AT_ONCE == 0:
                 yield None

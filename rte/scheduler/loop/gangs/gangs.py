@@ -382,7 +382,7 @@ class Gangs:
         if attempt is None or self.room.may_evict(attempt.wanted):
             return False
         least, needed = attempt.wanted.milli
-        return self._cycle.milli_left(least) < needed
+        return self._cycle.candidates.milli_left(least) < needed
 
     def _partners(self, pod: PodView) -> Iterator[PodView]:
         """All pods of the gangs that are placed together with that pod's."""

@@ -14,7 +14,7 @@ from rte.scheduler.framework.node import NodeEntry, Promise, PromiseKind
 from rte.scheduler.loop import promises
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.loop.room import plans
-from rte.scheduler.loop.room.openings import Openings
+from rte.scheduler.loop.room.openings import FREES, Openings
 from rte.scheduler.plugins import default_preemption
 from rte.telemetry.effects import Measured, Said
 
@@ -154,8 +154,9 @@ class MakingRoom:
 
     def note(self, events: Iterable[ClusterEvent]) -> None:
         """What has happened may bring nodes within reach of evictions."""
-        if self._preempts:
-            self._openings.note(events)
+        for event in events if self._preempts else ():
+            if event.node and event.kind.value & FREES.value:
+                self._openings.freed[event.node] = None
 
     def second(self, now: float) -> None:
         """See whom that may help; to be called each second."""

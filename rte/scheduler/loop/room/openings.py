@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rte.scheduler.cache.cluster import Cluster
-    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
-_FREES = Kind.POD_GONE | Kind.POD_CHANGED | Kind.NODE_ALLOCATABLE | Kind.NOMINATION
+#: Events that free something on a node.
+FREES = Kind.POD_GONE | Kind.POD_CHANGED | Kind.NODE_ALLOCATABLE | Kind.NOMINATION
 
 #: Nodes looked at in one second, and pods looked at for each of them.
 _MOST_NODES, _MOST_PODS = 8, 8
@@ -43,32 +43,27 @@ class Openings:
         queue: who waits.
 
     Attributes:
+        freed: nodes where something was freed, in that order.
         pairs: pods that are to be looked at, and on which nodes.
     """
 
     def __init__(self, cluster: Cluster, queue: SchedulingQueue) -> None:
         self._cluster, self._queue = cluster, queue
-        self._freed: dict[str, None] = {}
+        self.freed: dict[str, None] = {}
         self.pairs: deque[tuple[str, str]] = deque()
         #: Nodes for which some who may gain have not been looked at yet.
         self._rest: dict[str, list[str]] = {}
         self._credit = 0
 
-    def note(self, events: Iterable[ClusterEvent]) -> None:
-        """What has happened."""
-        for event in events:
-            if event.node and event.kind.value & _FREES.value:
-                self._freed[event.node] = None
-
     def second(self, now: float) -> list[Waiting]:
         """Find out who may gain by one node, and who should ask all; to be called each second."""
         heads = self._heads()
         if not heads:
-            self._freed.clear()
+            self.freed.clear()
             self._rest.clear()
         elif not self.pairs:
-            for name in list(islice(self._freed, _MOST_NODES - len(self._rest))):
-                del self._freed[name]
+            for name in list(islice(self.freed, _MOST_NODES - len(self._rest))):
+                del self.freed[name]
                 entry = self._cluster.nodes.get(name)
                 if entry is not None and entry.info is not None:
                     self._rest[name] = list(_gaining(heads, entry))

@@ -9,7 +9,7 @@ from rte.model import quantity
 from rte.model.node import Topology
 from rte.model.pod import QOS
 from rte.placement.fleet import scores
-from rte.placement.free import free_of, times
+from rte.placement.kubelet.demand import free_of, times
 from tests.unit.placement.build import (
     GPU,
     container,

@@ -9,7 +9,7 @@ from rte import placement
 from rte.model import bits
 from rte.model.pod import QOS
 from rte.placement.kubelet import outcome
-from rte.placement.kubelet.cpu import layout
+from rte.placement.kubelet.cpu import pickers
 from rte.placement.kubelet.rules import rules_of
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -426,7 +426,9 @@ def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
 
 def is_regular(state):
     cpu = rules_of(state.config, state.kubelet_version).cpu
-    return layout.of(state.topology).is_regular(by_uncore=cpu is not None and cpu.prefer_uncore)
+    return pickers.layout_of(state.topology).is_regular(
+        by_uncore=cpu is not None and cpu.prefer_uncore
+    )
 
 
 @settings(max_examples=scaled(80), deadline=None)

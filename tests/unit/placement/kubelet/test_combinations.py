@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rte.model import bits
 from rte.model.node import CPUInfo, MemoryAmounts, ZoneMemory
 from rte.placement.kubelet import devices, memory, merge, outcome
-from rte.placement.kubelet.cpu import layout, static
+from rte.placement.kubelet.cpu import pickers, static
 from rte.placement.kubelet.rules import CPUOptions
 from tests.unit.placement import build
 
@@ -60,7 +60,7 @@ def by_walking_cpus(machine, available, reusable, count, *, by_socket):
 )
 def test_hints_for_cpus_are_those_of_the_walk(homes, sockets, draw):
     everything = (1 << len(homes)) - 1
-    machine = layout.Layout(
+    machine = pickers.Layout(
         tuple(
             CPUInfo(cpu, cpu, draw.draw(st.integers(0, sockets - 1)), zone, zone)
             for cpu, zone in enumerate(homes)

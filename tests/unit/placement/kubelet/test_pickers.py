@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from rte.model import bits
 from rte.placement.kubelet import outcome
-from rte.placement.kubelet.cpu import layout, pickers
+from rte.placement.kubelet.cpu import pickers
+from rte.placement.kubelet.cpu.distributed import _shared_combinations, take_distributed
 from tests.unit.placement import build
 
 # Two zones of four cores; CPUs 0-3 and 8-11 are in zone 0, CPU n and n + 8 share a core.
-PLAIN = layout.of(build.topology())
+PLAIN = pickers.layout_of(build.topology())
 # One socket of three zones of two cores: CPUs 0-1, 2-3, 4-5 and their siblings from 6 on.
-THREE = layout.of(build.topology(sockets=1, zones=3, cores=2))
+THREE = pickers.layout_of(build.topology(sockets=1, zones=3, cores=2))
 
 
 def packed(machine, free, count, **options):
@@ -21,7 +22,7 @@ def packed(machine, free, count, **options):
 
 def distributed(machine, free, count, group=1, **options):
     return bits.format_list(
-        pickers.take_distributed(machine, bits.parse_list(free), count, group, **options)
+        take_distributed(machine, bits.parse_list(free), count, group, **options)
     )
 
 
@@ -60,7 +61,7 @@ def test_spread_takes_one_thread_of_each_core_where_no_unit_is_needed_whole(free
 
 
 def test_uncore_takes_whole_caches_then_part_of_one():
-    machine = layout.of(build.topology(sockets=1, cores=8, cores_per_cache=2))
+    machine = pickers.layout_of(build.topology(sockets=1, cores=8, cores_per_cache=2))
     assert packed(machine, "0-15", 4, uncore=True) == "0-1,8-9"
     assert packed(machine, "0-15", 5, uncore=True) == "0-2,8-9"
     # Cache 0 holds but one free core, so that the first that holds two is taken instead.
@@ -72,7 +73,7 @@ def test_uncore_takes_whole_caches_then_part_of_one():
 
 
 def test_uncore_ends_once_whole_caches_were_enough():
-    machine = layout.of(build.topology(sockets=1, cores=6, threads=1, cores_per_cache=2))
+    machine = pickers.layout_of(build.topology(sockets=1, cores=6, threads=1, cores_per_cache=2))
     assert packed(machine, "1-5", 4, uncore=True) == "2-5"
 
 
@@ -122,38 +123,38 @@ def test_an_uneven_zone_can_give_the_remainder():
 
 
 def test_halves_of_cores_make_the_kubelet_deal_for_ever():
-    machine = layout.of(build.topology(sockets=1, zones=4, cores=3))
+    machine = pickers.layout_of(build.topology(sockets=1, zones=4, cores=3))
     free = bits.parse_list("0-1,4-9,11-15,18,20-22")
     with pytest.raises(outcome.Breaks) as stop:
-        pickers.take_distributed(machine, free, 14, 2)
+        take_distributed(machine, free, 14, 2)
     assert stop.value.reason == outcome.KUBELET_HANGS
 
 
 def test_slice_sharing_can_lead_to_zones_that_lack_the_cpus():
-    machine = layout.of(build.topology(sockets=3, zones=4, cores=2))
+    machine = pickers.layout_of(build.topology(sockets=3, zones=4, cores=2))
     free = bits.parse_list("1-2,7,9,12,20-21,25,27,29-32,34-36,38-40,42-45,47")
     with pytest.raises(
         outcome.AllocationRefused, match="accounting error, not enough CPUs allocated"
     ):
-        pickers.take_distributed(machine, free, 18, 2)
+        take_distributed(machine, free, 18, 2)
 
 
 def test_off_line_threads_make_the_kubelet_claim_what_is_taken():
     # CPU 11's sibling 5 is off-line; 11 CPUs in 6 cores make "one CPU per core": a core of two
     # threads then looks whole with one of them free, and is claimed with both.
-    machine = layout.of(build.topology(sockets=1, cores=6, offline="5"))
+    machine = pickers.layout_of(build.topology(sockets=1, cores=6, offline="5"))
     assert not machine.is_regular(by_uncore=False)
     assert packed(machine, "0-4,7-11", 2) == "0,6"
 
 
 def test_combinations_share_storage_as_slices_do():
-    seen = list(pickers._shared_combinations(list(range(5)), 4))
+    seen = list(_shared_combinations(list(range(5)), 4))
     assert seen[0] is seen[1]
     assert seen[0] == [0, 1, 2, 4]
     assert seen[1] is not seen[2]
-    apart = list(pickers._shared_combinations(list(range(6)), 5))
+    apart = list(_shared_combinations(list(range(6)), 5))
     assert apart[0] == [0, 1, 2, 3, 4]
-    wide = list(pickers._shared_combinations(list(range(12)), 10))
+    wide = list(_shared_combinations(list(range(12)), 10))
     assert wide[0] is wide[1]
 
 
@@ -164,6 +165,6 @@ def test_picks_on_regular_machines_are_free_and_as_many_as_asked(free, count, da
     taken = pickers.take_packed(PLAIN, free, count, **options)
     assert taken.bit_count() == count
     assert taken & ~free == 0
-    even = pickers.take_distributed(PLAIN, free, count, 1)
+    even = take_distributed(PLAIN, free, count, 1)
     assert even.bit_count() == count
     assert even & ~free == 0

@@ -11,7 +11,7 @@ from rte.model import bits
 from rte.model.node import CPUInfo, Topology
 from rte.model.pod import QOS
 from rte.placement.kubelet import outcome, releases
-from rte.placement.kubelet.cpu import layout, static
+from rte.placement.kubelet.cpu import pickers, static
 from rte.placement.kubelet.releases import Release, ReleaseChange
 from rte.placement.kubelet.rules import build_rules, qos_class, rules_of
 from tests.unit.placement import build
@@ -201,7 +201,7 @@ def test_held_cores_kept(version, kept):
 
 def test_distribution_in_socket():
     """Zones 1 and 2 leave the node most even, but only zones 2 and 3 are one socket with room."""
-    machine = layout.of(build.topology(sockets=2, zones=2, cores=4, threads=1))
+    machine = pickers.layout_of(build.topology(sockets=2, zones=2, cores=4, threads=1))
     free = bits.parse_list("1-2,5-7,9-13,15")
 
     def picked(version):
@@ -214,7 +214,7 @@ def test_distribution_in_socket():
 def test_share_lowered():
     """Slice sharing puts a zone of three CPUs in the place of one that has the share of four."""
     of_five = tuple(CPUInfo(cpu, cpu, int(cpu >= 20), cpu // 5, 0) for cpu in range(60))
-    machine = layout.of(Topology(cpus=of_five, zones=(), sockets=2))
+    machine = pickers.layout_of(Topology(cpus=of_five, zones=(), sockets=2))
     free = bits.of(cpu for cpu in range(60) if cpu < 20 or cpu % 5 < 3)
 
     with pytest.raises(outcome.AllocationRefused, match="accounting error, not enough CPUs"):
@@ -229,7 +229,7 @@ def test_share_lowered():
 def test_cores_by_topology():
     """Siblings have neighbouring ids; the second of each core comes when all had a turn."""
     of_two = tuple(CPUInfo(cpu, cpu // 2, 0, 0, 0) for cpu in range(8))
-    machine = layout.of(Topology(cpus=of_two, zones=(), sockets=1))
+    machine = pickers.layout_of(Topology(cpus=of_two, zones=(), sockets=1))
     options = {"distribute-cpus-across-cores": "true"}
 
     def taken(version, free, count):
