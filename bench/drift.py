@@ -23,7 +23,7 @@ from rte.accounting.liveness import PodTable
 from rte.agent.drift import DriftCheck
 from rte.agent.observer.messages import PodSeen
 from rte.kubelet import config as kubelet_config
-from rte.kubelet import reading
+from rte.kubelet import statefiles
 from rte.model.kubelet import StateFiles, combine
 from rte.sim.kubelet import kubelet_document
 from rte.sim.kubelet.files import StateDir
@@ -82,7 +82,7 @@ class Node:
         self.spent += time.thread_time() - began
 
     def observe(self) -> None:
-        self.read = reading.read_state_files(self.state_dir, self.read)
+        self.read = statefiles.read_state_files(self.state_dir, self.read)
         view = combine(self.read, config=self.config, version=VERSION, epoch="1")
         options = accounting.ReadingOptions(previous=self.state)
         built = accounting.build_reading("n0", self.machine, view, self.table.pods(), options)

@@ -28,7 +28,7 @@ import orjson
 
 from rte import accounting
 from rte.agent import memory
-from rte.kubelet import PLUGIN_DIR, podresources, reading
+from rte.kubelet import PLUGIN_DIR, podresources, statefiles
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
 from rte.model.kubelet import NodePod, combine
@@ -262,7 +262,7 @@ def main() -> int:
                 watch.lap("first: read sysfs")
             else:
                 machine = previous.machine
-            files = reading.read_state_files(directory)
+            files = statefiles.read_state_files(directory)
             watch.lap(f"{label}: read state files")
             view = combine(
                 files,

@@ -234,10 +234,10 @@ def _from_file(
     file: Path, settings: Mapping[str, Setting], problems: list[str]
 ) -> dict[str, object]:
     # Here: it costs start-up time, and most runs have no file.
-    from rte.reader import budget, yamltext
+    from rte.reader import jsontext, yamltext
 
     try:
-        document = yamltext.load(file.read_bytes(), "configuration", budget.FILE)
+        document = yamltext.load(file.read_bytes(), "configuration", jsontext.FILE)
     except OSError as error:
         raise errors.UsageError(f"config file {file}: {error.strerror}") from error
     except errors.MalformedError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from rte.accounting.listed import Listing, Name
+    from rte.accounting.holdings import Listing, Name
     from rte.model.kubelet import CPUManagerState, KubeletView, MemoryManagerState, StateFiles
     from rte.model.node import KubeletConfig
     from rte.reader.json import JsonObject

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.accounting import listed, liveness, machine
-from rte.accounting.crosscheck import disagreements
+from rte.accounting import liveness, machine
 from rte.accounting.devices import device_pools
 from rte.accounting.globs import matches
 from rte.accounting.holdings import (
+    claimed_devices,
     counted_holdings,
+    disagreements,
     read_holdings,
+    read_listing,
     read_pod_holdings,
+    uids_of,
 )
 from rte.model import bits
 from rte.model.node import KoordletNode, KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
@@ -28,7 +31,7 @@ from rte.placement.kubelet.memory import initial_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.accounting.listed import Listing, Name
+    from rte.accounting.holdings import Listing, Name
     from rte.model.bits import CPUSet
     from rte.model.kubelet import KubeletView, NodePod
     from rte.model.machine import Machine
@@ -102,8 +105,8 @@ def build_reading(
         may_lose=options.settled and serves_pods,
     )
     pools = device_pools(view, previous.devices if previous else {}, options.node_capacity)
-    listing = listed.read_listing(view, options.reference_container)
-    uids = listed.uids_of(view, listing, active_pods)
+    listing = read_listing(view, options.reference_container)
+    uids = uids_of(view, listing, active_pods)
     holdings = read_holdings(view, config, listing, uids, pools)
     pod_holdings = read_pod_holdings(view, listing, uids)
     counted = counted_holdings(holdings, pod_holdings)
@@ -142,7 +145,7 @@ def build_reading(
         ),
         disagreements=tuple(notes),
         excluded=excluded,
-        claimed=listed.claimed_devices(view, uids),
+        claimed=claimed_devices(view, uids),
         koordlet=KoordletNode(
             {
                 pod.uid: pod.koordlet

@@ -32,7 +32,7 @@ from rte.kube.lease import Heartbeat
 from rte.sysfs import read_machine
 from rte.telemetry import health
 from rte.telemetry.cases import CaseBook
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.metrics import AgentMetrics
 from rte.telemetry.quarantine import FIRST_S, Quarantine
 from rte.telemetry.tls import TLSFiles

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Coroutine, Iterable
 
-    from rte.telemetry.health import Readiness
+    from rte.telemetry.effects import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
 EventT_contra = TypeVar("EventT_contra", contravariant=True)

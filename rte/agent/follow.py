@@ -17,7 +17,6 @@ from rte import errors
 from rte.agent.observer.messages import KubeletChange, PodGone, PodSeen, PodsListed, PodsUnknown
 from rte.kube.resources import PODS
 from rte.kube.watch import watch
-from rte.kubelet import reading as kubelet_reading
 from rte.kubelet import statefiles
 from rte.model.backoff import Backoff
 from rte.sysfs import pci
@@ -207,7 +206,7 @@ class FileFollower:
             now = status.st_ino, status.st_mtime_ns
         known, self._seen[path] = self._seen.get(path), now
         return now != known or (
-            now is not None and 0 <= time.time_ns() - now[1] < kubelet_reading.TICK_NS
+            now is not None and 0 <= time.time_ns() - now[1] < statefiles.TICK_NS
         )
 
     def _want(self, folder: Path, changes: Mapping[str, KubeletChange]) -> None:

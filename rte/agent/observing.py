@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.sources import NodeReader
     from rte.model.node import NodeState
-    from rte.telemetry.health import Readiness
+    from rte.telemetry.effects import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
-    from rte.kubelet.reading import PodresourcesClient
+    from rte.kubelet.statefiles import PodresourcesClient
     from rte.model.machine import Machine
     from rte.model.node import NodeReading
     from rte.reader.json import JsonObject
@@ -196,7 +196,7 @@ async def _publish(settings: AgentSettings, client: Client, observation: Observa
     from rte.agent.publisher.machine import Publisher
     from rte.agent.publishing import Publishing
     from rte.agent.stores import KubeStore
-    from rte.telemetry.health import Readiness
+    from rte.telemetry.effects import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
     publisher = Publisher(Timings(last_retry=1.0))

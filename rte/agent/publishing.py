@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from rte.agent.publisher.messages import Effect, Event, Request
     from rte.kube.lease import Heartbeat
     from rte.reader.json import JsonObject
-    from rte.telemetry.effects import SetReadiness
-    from rte.telemetry.health import Readiness
+    from rte.telemetry.effects import Readiness, SetReadiness
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent.observer import messages
-from rte.kubelet import reading as kubelet_reading
+from rte.kubelet import statefiles
 from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rte.agent.observer.messages import NodeObjectFacts
-    from rte.kubelet.reading import PodresourcesClient
+    from rte.kubelet.statefiles import PodresourcesClient
     from rte.model.machine import Machine
     from rte.model.node import KubeletConfig, NodeState
 
@@ -84,7 +84,7 @@ class NodeReader:
         files = problem = None
         if self.state_dir is not None:
             try:
-                files = kubelet_reading.read_state_files(
+                files = statefiles.read_state_files(
                     self.state_dir, effect.previous, plugin_dir=self.plugin_dir
                 )
             except Exception as error:  # noqa: BLE001 - whatever a file has in it
@@ -96,7 +96,7 @@ class NodeReader:
         """Podresources and the files around its answer."""
         before = self._epoch()
         try:
-            view, files = await kubelet_reading.read_view(
+            view, files = await statefiles.read_view(
                 self.state_dir,
                 self.podresources,
                 plugin_dir=self.plugin_dir,
@@ -144,7 +144,7 @@ class NodeReader:
     def _epoch(self) -> str:
         # While our socket is away another one would tell another epoch of the same start.
         plugins = self.plugin_dir if self.socket is None else None
-        return kubelet_reading.kubelet_epoch(self.socket, plugins)
+        return statefiles.kubelet_epoch(self.socket, plugins)
 
 
 def _started(socket: Path | None) -> tuple[float | None, float | None]:

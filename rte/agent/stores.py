@@ -53,13 +53,13 @@ class KubeStore:
         tell_owner: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client = client
-        self._name = name
+        self._name, self._path = name, NRTS.path(name)
         self._ask_owner = ask_owner
         self._tell_owner = tell_owner
 
     async def get(self) -> JsonObject:
         """The object as it is stored."""
-        stored: JsonObject = await self._client.get(NRTS.path(self._name))
+        stored: JsonObject = await self._client.get(self._path)
         return stored
 
     async def owner_uid(self) -> str:
@@ -75,7 +75,7 @@ class KubeStore:
         if request.operation == "create":
             stored = await self._client.create(NRTS.path(), request.body)
         else:
-            stored = await self._client.update(NRTS.path(self._name), request.body)
+            stored = await self._client.update(self._path, request.body)
         return stored
 
     async def follow(self, tell: Callable[[messages.Watched], None]) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.model.words import counted
-from rte.reader import budget, files, yamltext
+from rte.reader import files, jsontext, yamltext
 from rte.sysfs import document, read_machine
 from rte.sysfs.capture import Captured, capture
 
@@ -126,7 +126,7 @@ def _save_cluster(args: argparse.Namespace, compress: Callable[[bytes], bytes]) 
     policies.load_scoring(args.scores)
     given = {"groupsPolicy": args.groups_policy, "scores": args.scores}
     settings = {
-        key: yamltext.load(files.read_text(path), key, budget.FILE)
+        key: yamltext.load(files.read_text(path), key, jsontext.FILE)
         for key, path in given.items()
         if path
     }

@@ -188,10 +188,10 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
     Raises:
         errors.KubeError: the file cannot be read, or does not say where and how to connect.
     """
-    from rte.reader import budget, yamltext  # a pod needs no YAML
+    from rte.reader import jsontext, yamltext  # a pod needs no YAML
 
     try:
-        config = _mapping(yamltext.load(path.read_bytes(), "kubeconfig", budget.FILE))
+        config = _mapping(yamltext.load(path.read_bytes(), "kubeconfig", jsontext.FILE))
         current = _named(config, "contexts", "context", context or config.get("current-context"))
         cluster = _named(config, "clusters", "cluster", current.get("cluster"))
         user = _named(config, "users", "user", current.get("user")) if current.get("user") else {}

@@ -101,10 +101,10 @@ def parse(text: str | bytes, where: str) -> JsonObject:
         errors.KubeletError: other text; the message starts with ``where``.
     """
     # Here: a megabyte that an agent which asks the kubelet itself does without.
-    from rte.reader import budget, yamltext
+    from rte.reader import jsontext, yamltext
 
     try:
-        config = yamltext.load(text, where, budget.FILE)
+        config = yamltext.load(text, where, jsontext.FILE)
     except errors.MalformedError as error:
         raise errors.KubeletError(f"{where}: {error.why}") from error
     if not isinstance(config, dict):

@@ -17,7 +17,7 @@ from rte import errors
 from rte.model import bits
 from rte.model.kubelet import Allocatable, DeviceHolding, ListedContainer, ListedPod
 from rte.model.node import ClaimedDevice, MemoryBlock
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class Recording:
             errors.ParseError: it is something else.
         """
         try:
-            document = jsontext.load(text, "recorded podresources", budget.FILE)
+            document = jsontext.load(text, "recorded podresources", jsontext.FILE)
             told = document["allocatable"]
             return cls(
                 tuple(_pod(item) for item in document["list"]),

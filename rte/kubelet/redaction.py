@@ -14,7 +14,7 @@ import msgspec
 
 from rte import errors
 from rte.kubelet import checkpoints, statefiles
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,12 +87,12 @@ class Redaction:
                 uid: self._containers(held) for uid, held in document["entries"].items()
             }
         if document.get("data"):
-            inner = jsontext.load(document["data"], "data", budget.FILE)
+            inner = jsontext.load(document["data"], "data", jsontext.FILE)
             self._state(inner)
             document["data"] = json.dumps(inner)
 
     def _allocated(self, document: JsonObject) -> None:
-        inner = jsontext.load(document["data"], "data", budget.FILE)
+        inner = jsontext.load(document["data"], "data", jsontext.FILE)
         for entry in (inner.get("entries") or {}).values():
             if entry and entry.get("ContainerResources"):
                 entry["ContainerResources"] = self._containers(entry["ContainerResources"])
@@ -116,7 +116,7 @@ class Redaction:
 
 def _changed(text: str, what: str, change: Callable[[JsonObject], None]) -> str:
     try:
-        document = jsontext.load(text, what, budget.FILE)
+        document = jsontext.load(text, what, jsontext.FILE)
         change(document)
         return json.dumps(_sealed(document))
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """NodeResourceTopology objects: encode, decode, annotations, pod fingerprint (pure)."""
 
-from rte.nrt.fingerprint import Method
+from rte.nrt.attributes import Method
 from rte.nrt.foreign import zone_table
 from rte.nrt.node_state import ANNOTATION as NODE_STATE_ANNOTATION
 from rte.nrt.reader import NRT, ReportedZone, decode, decode_state

@@ -21,7 +21,7 @@ from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import node_state
 from rte.placement.drift import AdmissionOutcome, Case, Meanwhile, Part, Prediction, Result
 from rte.placement.drift.parts import CPUS, MEMORY
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from rte.model.node import NodeState
@@ -148,12 +148,12 @@ def decode(text: str | bytes) -> CaseFile:
     Raises:
         errors.ParseError: it is no case file, or one of another version.
     """
-    version = jsontext.decode(text, _Version, "case file", budget.FILE).rte_case
+    version = jsontext.decode(text, _Version, "case file", jsontext.FILE).rte_case
     if version != VERSION:
         raise errors.ParseError(
             "case file", version, f"this program reads version {VERSION}; use a newer release"
         )
-    document = jsontext.decode(text, _CaseDocument, "case file", budget.FILE)
+    document = jsontext.decode(text, _CaseDocument, "case file", jsontext.FILE)
     before = node_state.decode(bytes(document.before).decode())
     between = document.between
     return CaseFile(

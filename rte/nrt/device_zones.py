@@ -17,7 +17,7 @@ from rte.model import bits
 from rte.model.machine import PCIZones
 from rte.model.node import ClaimedDevice
 from rte.reader import jsontext
-from rte.reader.budget import Int64
+from rte.reader.jsontext import Int64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.nrt import policies
+from rte.nrt import attributes
 from rte.placement.foreign import zones
 from rte.placement.kubelet import rules
 from rte.placement.kubelet.memory import is_memory
@@ -50,7 +50,7 @@ def _max_zones(decoded: NRT) -> int:
     found = rules.DEFAULT_MAX_ZONES
     for name, value in decoded.attributes:
         digits = value.removeprefix("+")
-        if name == policies.MAX_ZONES_ATTRIBUTE and digits.isascii() and digits.isdigit():
+        if name == attributes.MAX_ZONES_ATTRIBUTE and digits.isascii() and digits.isdigit():
             number = int(digits[:9])
             found = min(number, LIMIT_MAX_ZONES) if number > 1 else found
     return found

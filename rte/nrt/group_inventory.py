@@ -19,7 +19,7 @@ from rte.accounting import zone_resources
 from rte.model import bits, quantity
 from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory, PCIFunction
 from rte.reader import jsontext
-from rte.reader.budget import Int64
+from rte.reader.jsontext import Int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

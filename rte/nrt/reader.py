@@ -15,8 +15,8 @@ import msgspec
 from rte import errors
 from rte.model import bits, quantity
 from rte.model.node import Amounts
-from rte.nrt import device_zones, node_state, policies
-from rte.nrt.fingerprint import ATTRIBUTE
+from rte.nrt import device_zones, node_state
+from rte.nrt.attributes import ATTRIBUTE, resolve
 from rte.reader.json import JsonValue
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def decode(obj: Json) -> NRT:
         for item in _parts(obj.get("attributes"), _Attribute, "attribute", problems)
     )
     legacy = obj.get("topologyPolicies")
-    policy, scope = policies.resolve(
+    policy, scope = resolve(
         attributes,
         [str(item) for item in legacy] if isinstance(legacy, list) else (),
     )

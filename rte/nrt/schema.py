@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from rte.model import bits
-from rte.reader.budget import Int64
+from rte.reader.jsontext import Int64
 
 #: Linux has no more CPUs (NR_CPUS), and no more zones (MAX_NUMNODES).
 MOST_CPUS = 8192

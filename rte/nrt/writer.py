@@ -9,13 +9,12 @@ from rte.accounting import globs, zone_resources
 from rte.model import bits
 from rte.model.node import KubeletConfig
 from rte.nrt import (
+    attributes,
     device_zones,
-    fingerprint,
     group_inventory,
     koordinator,
     node_state,
     numaplacement,
-    policies,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class WriterOptions:
     """
 
     owner_uid: str = ""
-    fingerprint: fingerprint.Method | None = fingerprint.Method.EXCLUSIVE
+    fingerprint: attributes.Method | None = attributes.Method.EXCLUSIVE
     koordinator: bool = True
     numaplacement: bool = True
     legacy_policies: bool = True
@@ -125,7 +124,7 @@ def build(reading: NodeReading, options: WriterOptions) -> Encoded:
     document: JsonObject = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
     if options.legacy_policies:
         config = reading.state.config if reading.state else KubeletConfig()
-        legacy = policies.legacy(config.topology_policy, config.topology_scope)
+        legacy = attributes.legacy(config.topology_policy, config.topology_scope)
         document["topologyPolicies"] = [legacy]
     document |= {
         "attributes": _attributes(reading, options, resources, payload),
@@ -200,8 +199,8 @@ def _attributes(
     payload: numaplacement.Payload | None,
 ) -> list[dict[str, str]]:
     values = {
-        policies.POLICY_ATTRIBUTE: "none",
-        policies.SCOPE_ATTRIBUTE: "container",
+        attributes.POLICY_ATTRIBUTE: "none",
+        attributes.SCOPE_ATTRIBUTE: "container",
         FREE_CPUS_ATTRIBUTE: " ".join(
             f"{zone_name(zone)}:{amounts['cpu'].available // 1000}"
             for zone, amounts in resources.items()
@@ -214,20 +213,20 @@ def _attributes(
             values[name] = bits.format_list(cpus)
     if reading.state is not None:
         config = reading.state.config
-        values[policies.POLICY_ATTRIBUTE] = config.topology_policy
-        values[policies.SCOPE_ATTRIBUTE] = config.topology_scope
+        values[attributes.POLICY_ATTRIBUTE] = config.topology_policy
+        values[attributes.SCOPE_ATTRIBUTE] = config.topology_scope
         if config.source:
             values[CONFIG_SOURCE_ATTRIBUTE] = config.source
-        if policies.MAX_ZONES_OPTION in config.topology_options:
-            most = config.topology_options[policies.MAX_ZONES_OPTION]
-            values[policies.MAX_ZONES_ATTRIBUTE] = most
+        if attributes.MAX_ZONES_OPTION in config.topology_options:
+            most = config.topology_options[attributes.MAX_ZONES_OPTION]
+            values[attributes.MAX_ZONES_ATTRIBUTE] = most
         if options.fingerprint is not None:
-            values[fingerprint.ATTRIBUTE] = fingerprint.sign(
+            values[attributes.ATTRIBUTE] = attributes.sign(
                 (pod.namespace, pod.name)
                 for pod in reading.pods
-                if pod.exclusive or options.fingerprint is fingerprint.Method.ALL
+                if pod.exclusive or options.fingerprint is attributes.Method.ALL
             )
-            values[fingerprint.METHOD_ATTRIBUTE] = str(options.fingerprint)
+            values[attributes.METHOD_ATTRIBUTE] = str(options.fingerprint)
     if payload is not None:
         values[numaplacement.METADATA_ATTRIBUTE] = payload.metadata()
     return [_pair(name, values[name]) for name in sorted(values)]

@@ -14,13 +14,13 @@ import zlib
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.reader.budget import ReadBudget
     from rte.reader.json import JsonObject
+    from rte.reader.jsontext import ReadBudget
 
 _GZIP, _ZSTD, _TAR = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"ustar"
 _BLOCK = 512
@@ -36,7 +36,7 @@ def is_archive(content: bytes) -> bool:
     return content.startswith((_GZIP, _ZSTD)) or content[257:262] == _TAR
 
 
-def objects(content: bytes, bounds: ReadBudget = budget.ARCHIVE) -> Iterator[JsonObject]:
+def objects(content: bytes, bounds: ReadBudget = jsontext.ARCHIVE) -> Iterator[JsonObject]:
     """All objects of an archive, in its order.
 
     Raises:

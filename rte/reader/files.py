@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.reader import archive, budget, yamltext
+from rte.reader import archive, jsontext, yamltext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def _documents(content: bytes, file: Path) -> Sequence[JsonValue]:
     try:
         if archive.is_archive(content):
             return list(archive.objects(content))
-        return yamltext.load_all(content.decode(), "manifest", budget.OWN)
+        return yamltext.load_all(content.decode(), "manifest", jsontext.OWN)
     except UnicodeDecodeError as error:
         raise errors.UsageError(f"cannot read {file}: {errors.why_unreadable(error)}") from error
     except errors.MalformedError as error:

@@ -1,4 +1,4 @@
-"""JSON of somebody else.
+"""JSON of somebody else, and how much one document may be: bytes, nesting, members, numbers.
 
 What the parsers themselves bound: orjson takes 1,024 levels and no infinite number, without
 recursion; msgspec and Python's ``json`` stop at the interpreter's recursion limit. None of the
@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 import orjson
 
 from rte import errors
-from rte.reader import budget
-from rte.reader.budget import ANNOTATION, ReadBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rte.reader.json import JsonValue
 
@@ -34,6 +33,94 @@ _SURROGATES = re.compile(
     rb"|\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _MOST_DIGITS = 40
+
+#: The range of Kubernetes' own numbers.
+LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
+
+#: A number of a document with a schema.
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=LEAST_INT, le=MOST_INT)]
+
+#: Nesting of any document. Kubernetes' own objects have some twenty levels.
+MOST_DEPTH = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadBudget:
+    """Bounds of one document: its text, and its values (YAML: with every alias written out)."""
+
+    size: int
+    items: int
+
+    def check_size(self, text: str | bytes, what: str) -> None:
+        """Refuse a text that is too long.
+
+        Raises:
+            errors.MalformedError: it is.
+        """
+        if len(text) > self.size:
+            limit = f"{self.size} bytes"
+            raise errors.MalformedError(what, text, f"more than {limit}", limit=limit)
+
+    def check(self, value: object, what: str, *, depth: int = MOST_DEPTH) -> None:
+        """Refuse a value that nests too deep, has too many members, or numbers beyond 64 bits.
+
+        Raises:
+            errors.MalformedError: it does; ``where`` says which.
+        """
+        items = 0
+        todo: list[_Place] = [(value, 0, None, "$")]
+        while todo:
+            place = todo.pop()
+            inner: JsonValue = place[0]
+            if isinstance(inner, dict):
+                members: Iterable[tuple[object, object]] = inner.items()
+            elif isinstance(inner, list | tuple):
+                members = enumerate(inner)
+            else:
+                members = ()
+                if isinstance(inner, int) and not LEAST_INT <= inner <= MOST_INT:
+                    raise _beyond(what, place, "64 bits")
+            items += len(inner) if members else 1
+            if items > self.items:
+                raise _beyond(what, place, f"{self.items} values")
+            if members and place[1] >= depth:
+                raise _beyond(what, place, f"{depth} levels")
+            todo += [
+                (member, place[1] + 1, place, key)
+                for key, member in members
+                if isinstance(member, dict | list | tuple)
+                or (isinstance(member, int) and not LEAST_INT <= member <= MOST_INT)
+            ]
+
+
+#: A value, its depth, the place it is in, its key there.
+_Place: TypeAlias = "tuple[object, int, _Place | None, object]"
+
+#: An annotation: the API server takes 256 KiB of them for one object.
+ANNOTATION = ReadBudget(size=1 << 18, items=1 << 16)
+#: A request to one of our doors, whose own bound on bytes comes first.
+BODY = ReadBudget(size=1 << 28, items=1 << 22)
+#: A file of the node.
+FILE = ReadBudget(size=1 << 26, items=1 << 21)
+#: A cluster in a file, decompressed: some 5,000 nodes with 100,000 pods. It may come from anybody.
+ARCHIVE = ReadBudget(size=1 << 30, items=1 << 26)
+#: What a user names on the command line, as ``kubectl get -A`` prints a whole cluster.
+OWN = ReadBudget(size=1 << 31, items=1 << 27)
+
+
+def _beyond(what: str, place: _Place, limit: str) -> errors.MalformedError:
+    where = "".join(reversed(list(_path(place))))
+    shown = where if len(where) <= 60 else f"{where[:57]}..."
+    return errors.MalformedError(
+        what, shown, f"more than {limit} at {shown}", where=where[:1000], limit=limit
+    )
+
+
+def _path(place: _Place | None) -> Iterator[str]:
+    while place is not None:
+        key = place[3]
+        yield "$" if place[2] is None else f"[{key}]" if isinstance(key, int) else f".{key}"
+        place = place[2]
 
 
 def load(text: str | bytes, what: str, bounds: ReadBudget = ANNOTATION) -> JsonValue:
@@ -119,13 +206,13 @@ def _mended(data: bytes) -> Iterator[bytes]:
         first = token[0][:1]
         if first in b"[{":
             depth += 1
-            if depth == budget.MOST_DEPTH + 1:
+            if depth == MOST_DEPTH + 1:
                 yield data[start : token.start()] + b"null"
         elif first in b"]}":
             depth -= 1
-            if depth == budget.MOST_DEPTH:
+            if depth == MOST_DEPTH:
                 start = token.end()
-        elif depth <= budget.MOST_DEPTH:
+        elif depth <= MOST_DEPTH:
             text = token[0]
             if first == b'"':
                 mended = _SURROGATES.sub(_whole_surrogate, text)
@@ -135,7 +222,7 @@ def _mended(data: bytes) -> Iterator[bytes]:
             if mended != text:
                 yield data[start : token.start()] + mended
                 start = token.end()
-    if depth <= budget.MOST_DEPTH:
+    if depth <= MOST_DEPTH:
         yield data[start:]
 
 
@@ -151,7 +238,7 @@ def _is_finite(text: bytes) -> bool:
 
 
 def _whole(text: str) -> int:
-    return max(budget.LEAST_INT, min(int(text), budget.MOST_INT))
+    return max(LEAST_INT, min(int(text), MOST_INT))
 
 
 def _fraction(text: str) -> Decimal:
@@ -168,6 +255,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _malformed(what: str, text: str | bytes, error: Exception) -> errors.MalformedError:
     if isinstance(error, RecursionError):
-        limit = f"{budget.MOST_DEPTH} levels"
+        limit = f"{MOST_DEPTH} levels"
         return errors.MalformedError(what, text, f"more than {limit}", limit=limit)
     return errors.MalformedError(what, text, str(error))

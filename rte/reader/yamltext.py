@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from rte import errors
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from rte.reader.budget import ReadBudget
     from rte.reader.json import JsonValue
+    from rte.reader.jsontext import ReadBudget
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: What YAML 1.1 takes for a number, however long.
@@ -95,7 +95,7 @@ def _measure(text: str | bytes, what: str, bounds: ReadBudget, aliases: bool) ->
         elif isinstance(event, _OPENS):
             open_ones.append((event.anchor, items))
             items += 1
-            _limit(what, text, len(open_ones), budget.MOST_DEPTH, "levels")
+            _limit(what, text, len(open_ones), jsontext.MOST_DEPTH, "levels")
         elif isinstance(event, yaml.ScalarEvent):
             items += 1
             if event.anchor is not None:

@@ -15,35 +15,8 @@ if TYPE_CHECKING:
 
     from rte.reader.json import JsonValue
     from rte.telemetry.connections import Limits
-    from rte.telemetry.effects import SetReadiness
+    from rte.telemetry.effects import Readiness
     from rte.telemetry.tls import TLSFiles
-
-
-class Readiness:
-    """Named conditions that must all hold; an unmet one carries its reason."""
-
-    def __init__(self, **unmet: str) -> None:
-        self._unmet = dict(unmet)
-
-    def met(self, condition: str) -> None:
-        """The condition holds."""
-        self._unmet.pop(condition, None)
-
-    def fails(self, condition: str, reason: str) -> None:
-        """The condition does not hold, because of ``reason``."""
-        self._unmet[condition] = reason
-
-    def set(self, condition: SetReadiness) -> None:
-        """As the condition says."""
-        if condition.reason:
-            self.fails(condition.name, condition.reason)
-        else:
-            self.met(condition.name)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why not ready, one line each; empty when ready."""
-        return tuple(f"{name}: {why}" for name, why in sorted(self._unmet.items()))
 
 
 class Page:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import workload
-from rte.reader import budget, yamltext
+from rte.reader import jsontext, yamltext
 from rte.reader.json import as_object
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def read_pods(text: bytes, spec_fields: Collection[str]) -> list[JsonObject]:
         errors.ParseError: the text is no manifest of pods, or names what Kubernetes does not have:
             a misspelt field would be left out, and anything fits that asks for nothing.
     """
-    found = yamltext.load_all(text, "manifest", budget.ANNOTATION, aliases=False)
+    found = yamltext.load_all(text, "manifest", jsontext.ANNOTATION, aliases=False)
     documents = [each for each in found if each is not None]
     out: list[JsonObject] = []
     for document in documents:
@@ -54,7 +54,7 @@ def read_pods(text: bytes, spec_fields: Collection[str]) -> list[JsonObject]:
     if len(out) > MOST_PODS:
         raise errors.ParseError("manifest", len(out), f"{MOST_PODS} pods at most")
     # A workload stands for what its pods are, written out.
-    budget.ANNOTATION.check(out, "manifest")
+    jsontext.ANNOTATION.check(out, "manifest")
     for number, pod in enumerate(out):
         metadata = pod.setdefault("metadata", {})
         if not isinstance(metadata, dict):

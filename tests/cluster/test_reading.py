@@ -15,7 +15,7 @@ import pytest
 from rte import accounting, nrt
 from rte.accounting import liveness
 from rte.kubelet import config as kubelet_config
-from rte.kubelet import reading, statefiles
+from rte.kubelet import statefiles
 from rte.kubelet.podresources import PodResources
 from rte.model import bits, quantity
 from rte.sysfs import read_machine
@@ -128,12 +128,12 @@ async def view_of(node: Node, *, files: bool = True, podresources: bool = True) 
     machine = read_machine(node.machine / "sys", node.machine / "proc")
     configz = node.kubelet_get("/configz")
     async with PodResources(str(node.podresources_socket)) as client:
-        view, _ = await reading.read_view(
+        view, _ = await statefiles.read_view(
             node.root if files else None,
             client if podresources else None,
             config=kubelet_config.from_configz(configz, memory_bytes=machine.memory_bytes),
             version=f"v{node.version}",
-            epoch=reading.kubelet_epoch(node.podresources_socket, node.root),
+            epoch=statefiles.kubelet_epoch(node.podresources_socket, node.root),
         )
     return view
 

@@ -8,15 +8,15 @@ from typing import Any
 from rte.k8s.podspec import parse_pod
 from rte.model.pod import QOS, Pod
 from rte.model.quantity import parse_resource
-from rte.nrt import fingerprint, numaplacement
+from rte.nrt import attributes, numaplacement
 
 
 def check_podfingerprint(case: dict[str, Any]) -> list[str]:
     differences = _unknown(case, {"i", "pods", "sign", "checks"})
-    signature = fingerprint.sign((namespace, name) for namespace, name in case["pods"])
+    signature = attributes.sign((namespace, name) for namespace, name in case["pods"])
     differences += _differ("sign", signature, case["sign"])
     for candidate, want in case["checks"]:
-        differences += _differ(candidate, fingerprint.check(candidate, signature), want)
+        differences += _differ(candidate, attributes.check(candidate, signature), want)
     return differences
 
 
@@ -29,7 +29,7 @@ def check_podfingerprint_pods(case: dict[str, Any]) -> list[str]:
     for entry in case["pods"]:
         differences += _unknown(entry, {"pod", "relevant", "exclusive", "pinned"})
         pod = _raw_pod(entry["pod"])
-        pinned = fingerprint.exclusive_containers(pod, nrt_resources)
+        pinned = attributes.exclusive_containers(pod, nrt_resources)
         relevant = _is_relevant(entry["pod"], case["informerMode"])
         differences += _differ(f"{pod.name} pinned", pinned, entry["pinned"])
         differences += _differ(f"{pod.name} exclusive", bool(pinned), entry["exclusive"])
@@ -38,9 +38,9 @@ def check_podfingerprint_pods(case: dict[str, Any]) -> list[str]:
             pods.append((pod.namespace, pod.name))
             if pinned:
                 exclusive.append((pod.namespace, pod.name))
-    differences += _differ("sign_all", fingerprint.sign(pods), case["sign_all"])
+    differences += _differ("sign_all", attributes.sign(pods), case["sign_all"])
     return differences + _differ(
-        "sign_exclusive", fingerprint.sign(exclusive), case["sign_exclusive"]
+        "sign_exclusive", attributes.sign(exclusive), case["sign_exclusive"]
     )
 
 

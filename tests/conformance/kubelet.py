@@ -18,7 +18,8 @@ from rte.model.node import (
 )
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.placement.kubelet import demand, outcome
-from rte.placement.kubelet.rules import qos_class, rules_of
+from rte.placement.kubelet.demand import qos_class
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -36,7 +36,7 @@ from rte.kube.credentials import Credentials
 from rte.kubelet import PLUGIN_DIR
 from rte.model.node import ConfigSource, KubeletConfig
 from rte.scheduler.loop import messages
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FakeKubelet
 from tests.unit.agent.test_pods import pod
@@ -161,7 +161,7 @@ async def test_a_kubelets_file_from_its_rename_to_the_written_report(tmp_path: P
             while not written.empty():
                 written.get_nowait()
     shortest = min(ways, key=len)
-    judge("a kubelet's file, from rename to written report", shortest, files=50, changes=260)
+    judge("a kubelet's file, from rename to written report", shortest, files=40, changes=245)
 
 
 def _agent(

@@ -151,10 +151,10 @@ _FIRST: tuple[Plant, ...] = (
     Plant("only the time of a Lease is renewed (A3)", "trust",
           "rte.kube.lease:Heartbeat.renew", _only_renew_time),
     Plant("a restarted kubelet is synced at once", "trust",
-          "rte.agent.observer.restart:KubeletRestart.check", lambda _: lambda self, *a: (
+          "rte.agent.observer.learning:KubeletRestart.check", lambda _: lambda self, *a: (
               setattr(self, "synced", True) or "")),
     Plant("a restart is not noticed", "trust",
-          "rte.agent.observer.restart:KubeletRestart.notice",
+          "rte.agent.observer.learning:KubeletRestart.notice",
           unless(lambda self, epoch, *_: bool(self.epoch), answer=False)),
     # --- leaks ---
     Plant("the queue keeps who has left", "leak",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from rte import accounting, nrt
 from rte.agent.observer.answers import PodresourcesAnswers
 from rte.agent.observer.files import FilesReading
-from rte.agent.observer.learning import Learning
+from rte.agent.observer.learning import KubeletRestart, Learning
 from rte.agent.observer.messages import ReadMachine
-from rte.agent.observer.restart import KubeletRestart
 from rte.model.kubelet import KubeletView, combine
 from rte.model.node import ConfigSource
 

@@ -15,11 +15,10 @@ from rte import errors
 from rte.accounting import liveness
 from rte.accounting.liveness import PodTable, uid_of
 from rte.agent.observer import messages
-from rte.agent.observer.failures import Failures
 from rte.agent.observer.files import Looking
 from rte.agent.observer.known import NodeSources
 from rte.agent.observer.messages import KubeletChange
-from rte.agent.observer.published import GONE, NOT_TAKEN_UP, ReadingGate, tell_synced
+from rte.agent.observer.published import GONE, NOT_TAKEN_UP, Failures, ReadingGate, tell_synced
 from rte.agent.timings import DEFAULT, Timings
 from rte.model.node import NodeReading
 from rte.telemetry.effects import Measured, Said, SetReadiness

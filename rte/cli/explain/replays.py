@@ -10,7 +10,7 @@ from rte.nrt import case as cases
 from rte.placement import drift
 from rte.placement.drift import wording
 from rte.placement.kubelet import releases
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,9 +115,9 @@ def _conclusion(case: Case, now: Case) -> str:
 
 def _as_json(file: CaseFile) -> JsonObject:
     now = drift.replay(file.case)
-    document: JsonObject = jsontext.load(cases.encode(file), "case", budget.FILE)
+    document: JsonObject = jsontext.load(cases.encode(file), "case", jsontext.FILE)
     replayed = cases.CaseFile(case=now, node=file.node, recorded=file.recorded, rte=file.rte)
-    again = jsontext.load(cases.encode(replayed), "case", budget.FILE)
+    again = jsontext.load(cases.encode(replayed), "case", jsontext.FILE)
     document["replayed"] = {name: again[name] for name in ("result", "differences", "expected")}
     document["reproduced"] = not drift.is_explained(file.case)
     return document

@@ -14,7 +14,7 @@ import msgspec
 from rte import errors
 from rte.model import bits
 from rte.reader import jsontext
-from rte.reader.budget import MOST_INT, Int64
+from rte.reader.jsontext import MOST_INT, Int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

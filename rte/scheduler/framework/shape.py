@@ -20,7 +20,7 @@ from rte.model.quantity import ResourceList
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.kubelet.demand import pod_exclusive_cpus
-from rte.reader import budget
+from rte.reader import jsontext
 from rte.scheduler.framework import terms
 from rte.scheduler.framework.outlook import UNBOUNDED, Needs
 
@@ -71,7 +71,7 @@ _PLACES = frozenset({"affinity", "nodeSelector", "topologySpreadConstraints"})
 
 #: What the rules read of one pod: a thousand containers that ask for CPUs and memory are less, and
 #: selectors with a few thousand values.
-_RULES = budget.ReadBudget(size=0, items=1 << 14)
+_RULES = jsontext.ReadBudget(size=0, items=1 << 14)
 
 #: Volumes that some rule looks at.
 _VOLUMES = (

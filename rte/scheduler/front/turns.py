@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 from rte.scheduler.front.access import CALLER, replace_handler
 from rte.telemetry import doors, health
 
@@ -117,5 +117,5 @@ async def read_json(request: web.Request, what: str) -> Any:
     """
     body = await doors.read_body(request)
     if len(body) <= _SHORT_BYTES:
-        return jsontext.load(body, what, budget.BODY)
-    return await beside(lambda: jsontext.load(body, what, budget.BODY))
+        return jsontext.load(body, what, jsontext.BODY)
+    return await beside(lambda: jsontext.load(body, what, jsontext.BODY))

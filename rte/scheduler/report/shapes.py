@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.reader import budget, yamltext
+from rte.reader import jsontext, yamltext
 from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_shapes(path: Path) -> list[dict[str, Any]]:
         errors.UsageError: the file cannot be read, or holds something else.
     """
     try:
-        documents = yamltext.load_all(path.read_bytes(), "pods", budget.FILE)
+        documents = yamltext.load_all(path.read_bytes(), "pods", jsontext.FILE)
     except (OSError, errors.MalformedError) as error:
         raise errors.UsageError(f"--fit-shapes {path}: {error}") from None
     found = [each for each in documents if each is not None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rte import errors
 from rte.placement.groups.document import DocumentValue, RequestError
 from rte.placement.groups.policies import Policies, read_policies
-from rte.reader import budget, yamltext
+from rte.reader import jsontext, yamltext
 from rte.scheduler.framework.profile import Scoring
 from rte.scheduler.plugins.registry import WEIGHED
 from rte.scheduler.plugins.scoring_strategy import STRATEGIES, ScoringStrategy
@@ -87,6 +87,6 @@ def _load(flag: str, path: Path | None, saved: object, read: Callable[[Any], T])
     try:
         if path is None:
             return None if saved is None else read(saved)
-        return read(yamltext.load(path.read_bytes(), "rules", budget.FILE))
+        return read(yamltext.load(path.read_bytes(), "rules", jsontext.FILE))
     except (OSError, errors.MalformedError, RequestError) as error:
         raise errors.UsageError(f"{flag} {path or 'of the archive'}: {error}") from error

@@ -32,8 +32,7 @@ from rte.scheduler.shell.questions import find_out
 from rte.scheduler.shell.together import Together
 from rte.scheduler.shell.writer import RequiredWriter
 from rte.telemetry.cases import CaseBook
-from rte.telemetry.effects import Measured, Said
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Measured, Readiness, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from rte import nrt
 from rte.accounting.liveness import PodTable
 from rte.agent.follow import FileFollower, Signals
+from rte.agent.observer.learning import KubeletRestart
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import KubeletChange, NodeObjectFacts, Observation
-from rte.agent.observer.restart import KubeletRestart
 from rte.agent.observing import Observing
 from rte.agent.settings import AgentSettings
 from rte.agent.sources import NodeReader
 from rte.agent.timings import Timings
 from rte.kubelet import PLUGIN_DIR
-from rte.kubelet.reading import kubelet_epoch
+from rte.kubelet.statefiles import kubelet_epoch
 from rte.model.kubelet import ListedContainer, ListedPod
 from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.metrics import AgentMetrics
 from tests.depth import scaled
 from tests.unit.agent.kubelets import FIXTURES, FakeKubelet

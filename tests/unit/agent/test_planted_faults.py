@@ -16,12 +16,10 @@ import pytest
 from rte.accounting import liveness
 from rte.accounting.liveness import PodTable
 from rte.agent.observer.answers import PodresourcesAnswers
-from rte.agent.observer.failures import Failures
 from rte.agent.observer.known import NodeSources
-from rte.agent.observer.learning import Learning
+from rte.agent.observer.learning import KubeletRestart, Learning
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.published import ReadingGate
-from rte.agent.observer.restart import KubeletRestart
+from rte.agent.observer.published import Failures, ReadingGate
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publisher.renewals import Renewals
 from rte.model.kubelet import StateFiles

@@ -20,7 +20,7 @@ from rte.agent.stores import KubeStore
 from rte.agent.timings import Timings
 from rte.model.backoff import Backoff
 from rte.sim.apiserver import StatusError
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.metrics import AgentMetrics
 
 if TYPE_CHECKING:

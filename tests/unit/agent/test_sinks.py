@@ -22,7 +22,7 @@ from rte.agent.publisher.machine import Publisher
 from rte.agent.publishing import Publishing
 from rte.agent.settings import Output, SinkKind, SinkSetting
 from rte.agent.timings import Timings
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FIXTURES
 

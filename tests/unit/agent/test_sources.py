@@ -12,7 +12,7 @@ from rte.agent import sources as sources_module
 from rte.agent.observer import messages
 from rte.agent.observer.messages import NodeObjectFacts
 from rte.agent.sources import NodeReader
-from rte.kubelet.reading import kubelet_epoch
+from rte.kubelet.statefiles import kubelet_epoch
 from rte.model.node import KubeletConfig
 from tests.unit.agent.world import machine
 

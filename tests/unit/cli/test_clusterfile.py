@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from rte.cli import main
-from rte.reader import budget
+from rte.reader import jsontext
 from rte.sim import demo
 from tests.unit.cli.objects import node_objects, pod_yaml
 
@@ -195,7 +195,7 @@ def test_a_malicious_archive_is_refused_in_one_line(kind, tmp_path, capsys):
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
 def test_a_bomb_is_refused_while_it_unfolds(compress, tmp_path, capsys, monkeypatch):
-    bounds = budget.ReadBudget(size=1 << 22, items=1 << 10)
+    bounds = jsontext.ReadBudget(size=1 << 22, items=1 << 10)
     monkeypatch.setattr("rte.reader.archive.objects.__defaults__", (bounds,))
     path = tmp_path / "bomb.tar"
     path.write_bytes(compress(bytes(1 << 26)))

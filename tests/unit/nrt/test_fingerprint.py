@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.nrt import fingerprint
-from rte.nrt.fingerprint import SignatureVerdict
+from rte.nrt import attributes
+from rte.nrt.attributes import SignatureVerdict
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from rte.nrt.fingerprint import SignatureVerdict
     ],
 )
 def test_signatures_are_those_of_the_published_libraries(pods: list, signature: str) -> None:
-    assert fingerprint.sign(pods) == signature
+    assert attributes.sign(pods) == signature
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5))), st.randoms())
@@ -33,7 +33,7 @@ def test_the_order_of_pods_does_not_matter(pods: list, randomness) -> None:
     shuffled = list(pods)
     randomness.shuffle(shuffled)
 
-    assert fingerprint.sign(shuffled) == fingerprint.sign(pods)
+    assert attributes.sign(shuffled) == attributes.sign(pods)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_order_of_pods_does_not_matter(pods: list, randomness) -> None:
     ],
 )
 def test_a_candidate_is_compared(candidate: str, verdict: SignatureVerdict) -> None:
-    assert fingerprint.check(candidate, fingerprint.sign([("a", "b")])) is verdict
+    assert attributes.check(candidate, attributes.sign([("a", "b")])) is verdict
 
 
 def pod(qos: QOS, kind: ContainerKind = ContainerKind.APP, **requests: int) -> Pod:
@@ -76,4 +76,4 @@ def pod(qos: QOS, kind: ContainerKind = ContainerKind.APP, **requests: int) -> P
 def test_which_pods_the_plug_in_takes_for_exclusive(
     subject: Pod, nrt_resources: frozenset[str], exclusive: bool
 ) -> None:
-    assert bool(fingerprint.exclusive_containers(subject, nrt_resources)) is exclusive
+    assert bool(attributes.exclusive_containers(subject, nrt_resources)) is exclusive

@@ -11,7 +11,8 @@ from msgspec import structs
 from rte import errors, nrt
 from rte.model.machine import CPU, Machine, PCIZones, Zone
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeReading, NodeState, PodRef
-from rte.nrt import fingerprint, koordinator, node_state, numaplacement
+from rte.nrt import koordinator, node_state, numaplacement
+from rte.nrt.attributes import sign
 
 from .states import GIB, busy_reading, machine_of, regular_topology, states
 
@@ -173,7 +174,7 @@ def test_the_fingerprint_covers_what_its_method_says(method: nrt.Method, covered
 
     told = attributes(nrt.encode(reading, nrt.WriterOptions(fingerprint=method)))
 
-    assert told["nodeTopologyPodsFingerprint"] == fingerprint.sign(covered)
+    assert told["nodeTopologyPodsFingerprint"] == sign(covered)
     assert told["nodeTopologyPodsFingerprintMethod"] == method
 
 

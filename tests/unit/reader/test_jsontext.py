@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import errors
-from rte.reader import budget, jsontext
-from rte.reader.budget import Int64, ReadBudget
+from rte.reader import jsontext
+from rte.reader.jsontext import Int64, ReadBudget
 from tests.depth import scaled
 
 SMALL = ReadBudget(size=20_000, items=500)
@@ -79,7 +79,7 @@ def test_any_text_is_a_value_within_the_budget_or_the_one_error(text: str | byte
         assert str(error).isprintable()
         assert len(str(error)) < 400
     else:
-        assert depth(value) <= budget.MOST_DEPTH
+        assert depth(value) <= jsontext.MOST_DEPTH
         assert value is not None or b"null" in (
             text if isinstance(text, bytes) else text.encode(errors="replace")
         )

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import errors
-from rte.reader import budget, yamltext
-from rte.reader.budget import ReadBudget
+from rte.reader import jsontext, yamltext
+from rte.reader.jsontext import ReadBudget
 from tests.depth import scaled
 
 SMALL = ReadBudget(size=20_000, items=500)
@@ -54,8 +54,8 @@ def test_any_text_is_documents_or_the_one_error(text: str | bytes) -> None:
 @settings(max_examples=scaled(400), deadline=None)
 @given(VALUES)
 def test_what_yaml_and_json_say_is_read(value: Any) -> None:
-    assert yamltext.load(yaml.safe_dump(value), "manifest", budget.FILE) == value
-    assert yamltext.load(json.dumps([value]), "manifest", budget.FILE) == [value]
+    assert yamltext.load(yaml.safe_dump(value), "manifest", jsontext.FILE) == value
+    assert yamltext.load(json.dumps([value]), "manifest", jsontext.FILE) == [value]
 
 
 @pytest.mark.parametrize("levels", [3, 9, 30, 60])

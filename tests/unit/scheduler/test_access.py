@@ -17,7 +17,7 @@ from rte.scheduler.front import serving
 from rte.scheduler.front.access import Access
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry import doors, health
-from rte.telemetry.health import Readiness
+from rte.telemetry.effects import Readiness
 from rte.telemetry.tls import TLSFiles
 from tests.cluster.certs import Authority
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from rte import errors
-from rte.kubelet import reading
+from rte.kubelet import statefiles
 from rte.kubelet.podresources import PodResources
 from rte.model import bits
 from rte.model.node import DevicePool
@@ -116,14 +116,14 @@ async def test_endings_leave_the_files_alone_until_the_next_admission(
 ) -> None:
     ended = create_pod("a", container={"command": ["true"]})["metadata"]["uid"]
     await until(api, "a", phase("Succeeded"))
-    left = reading.read_state_files(run_dir)
+    left = statefiles.read_state_files(run_dir)
     assert left.cpu is not None
     assert left.memory is not None
     assert ended in left.cpu.entries
     assert ended in left.memory.entries
     create_pod("b")
     await until(api, "b", phase("Running"))
-    after = reading.read_state_files(run_dir)
+    after = statefiles.read_state_files(run_dir)
     assert after.cpu is not None
     assert after.memory is not None
     assert after.allocated is not None

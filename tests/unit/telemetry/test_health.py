@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rte import errors
 from rte.telemetry.doors import parse_address
-from rte.telemetry.health import Page, Readiness
+from rte.telemetry.effects import Readiness
+from rte.telemetry.health import Page
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.reader import budget, jsontext, yamltext
+from rte.reader import jsontext, yamltext
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import protobuf, typed
 from rte.sim.apiserver.storage import selectors
@@ -171,7 +171,7 @@ async def read_body(request: web.Request, kind: ServedResource, struct: str = ""
     )
     if content == "application/yaml":
         try:
-            return yamltext.load(text, "object", budget.BODY)
+            return yamltext.load(text, "object", jsontext.BODY)
         except errors.MalformedError as error:
             raise status.bad_request(prefix + error.why) from error
     if content == protobuf.MEDIA_TYPE and kind.struct:
@@ -183,7 +183,7 @@ async def read_body(request: web.Request, kind: ServedResource, struct: str = ""
             "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
     try:
-        body = jsontext.load(text, "object", budget.BODY)
+        body = jsontext.load(text, "object", jsontext.BODY)
     except errors.MalformedError as error:
         shown = text[:40].decode(errors="replace") or "<empty>"
         raise status.bad_request(f"{prefix}{error.why} ({shown})") from error
@@ -204,11 +204,11 @@ async def read_patch(request: web.Request) -> JsonValue:
         raise status.StatusError(415, "415: Unsupported Media Type", details={})
     if request.content_type == applying.APPLY:
         try:
-            return yamltext.load(await request.read(), "patch", budget.BODY)
+            return yamltext.load(await request.read(), "patch", jsontext.BODY)
         except errors.MalformedError as error:
             raise status.bad_request(f"error decoding YAML: {error.why}") from error
     try:
-        return jsontext.load(await request.read(), "patch", budget.BODY)
+        return jsontext.load(await request.read(), "patch", jsontext.BODY)
     except errors.MalformedError as error:
         raise status.bad_request("invalid JSON patch") from error
 
@@ -244,7 +244,7 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
             return delete_options(protobuf.decode("meta/v1.DeleteOptions", text), request)
         try:
             if request.content_type != "application/yaml":
-                body = jsontext.load(text, "options", budget.BODY)
+                body = jsontext.load(text, "options", jsontext.BODY)
         except errors.MalformedError as error:
             raise status.bad_request(
                 f"couldn't get version/kind; json parse error: {error.why}"

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError as WireError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from rte import errors
-from rte.reader import budget, jsontext
+from rte.reader import jsontext
 from rte.sim.apiserver.status import DecodeError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _raw(data: bytes) -> JsonValue:
     """A ``RawExtension`` or ``FieldsV1``: JSON in its first field."""
     text = dict(_fields(data)).get(1, b"")
     try:
-        return jsontext.load(_bytes(text), "object", budget.BODY) if text else None
+        return jsontext.load(_bytes(text), "object", jsontext.BODY) if text else None
     except errors.MalformedError as error:
         raise DecodeError(f"an embedded object cannot be read: {error}") from error
 

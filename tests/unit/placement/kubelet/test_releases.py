@@ -12,8 +12,9 @@ from rte.model.node import CPUInfo, Topology
 from rte.model.pod import QOS
 from rte.placement.kubelet import outcome, releases
 from rte.placement.kubelet.cpu import pickers, static
+from rte.placement.kubelet.demand import qos_class
 from rte.placement.kubelet.releases import Release, ReleaseChange
-from rte.placement.kubelet.rules import build_rules, qos_class, rules_of
+from rte.placement.kubelet.rules import build_rules, rules_of
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod
 from tests.unit.placement.kubelet.test_podlevel import node as podlevel_node
