@@ -17,7 +17,7 @@ import xxhash
 
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.foreign.zones import is_native
-from rte.placement.kubelet.memory import is_memory
+from rte.placement.kubelet.demand import is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

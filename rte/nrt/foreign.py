@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rte.nrt import attributes
 from rte.placement.foreign import zones
 from rte.placement.kubelet import rules
-from rte.placement.kubelet.memory import is_memory
+from rte.placement.kubelet.demand import is_memory
 
 if TYPE_CHECKING:
     from rte.nrt.reader import NRT

@@ -16,7 +16,7 @@ import numpy as np
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.fleet.screen import ABSENT, MUCH
-from rte.placement.kubelet import demand, memory, merge
+from rte.placement.kubelet import demand, merge
 from rte.placement.kubelet.demand import Demand, has_pod_level_resources
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _by_zones(
     for name, amount in quantity.total(units).items():
         sums = table.sums[name][rows] if name in table.sums else np.full(len(rows), ABSENT)
         here = sums != ABSENT
-        known &= here | (not memory.is_memory(name))
+        known &= here | (not demand.is_memory(name))
         if name in table.sizes:
             # A resource without zones has one size, 0: its devices may come from anywhere.
             size = np.where(here, table.sizes[name][rows], 0)
@@ -161,11 +161,11 @@ def _widths(unit: Unit, sizes: Mapping[str, Array], rows: int) -> tuple[Array, A
     """
     narrow, wide = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
     # The memory manager counts zones that are large enough for all its resources at once.
-    is_joint = sum(map(memory.is_memory, unit)) > 1
+    is_joint = sum(map(demand.is_memory, unit)) > 1
     for name, amount in unit.items():
         if name in sizes:
             zoned = sizes[name] != ABSENT
             wide |= zoned & (sizes[name] < amount)
-            if not (is_joint and memory.is_memory(name)):
+            if not (is_joint and demand.is_memory(name)):
                 narrow |= zoned & (sizes[name] >= amount)
     return narrow, wide

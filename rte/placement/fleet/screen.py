@@ -14,7 +14,7 @@ import numpy as np
 
 from rte.model.quantity import ZoneAmounts
 from rte.placement.inflight.zones import picks_always_succeed
-from rte.placement.kubelet import demand, memory, merge, outcome
+from rte.placement.kubelet import demand, merge, outcome
 from rte.placement.kubelet.cpu import pickers
 from rte.placement.kubelet.demand import Demand, free_of
 from rte.placement.kubelet.rules import KubeletRules, rules_of
@@ -176,7 +176,7 @@ class NodeTable:
             return ~passes
         if rules.pod_scope and len(units) > 1:
             # Where no zones have all its memory, each container may still find its own.
-            elsewhere = {n: amount for n, amount in together.items() if not memory.is_memory(n)}
+            elsewhere = {n: amount for n, amount in together.items() if not demand.is_memory(n)}
             units = [ZoneAmounts(elsewhere)]
         if not treatment.regular:
             for each in (*units, together):
@@ -196,11 +196,11 @@ class NodeTable:
 
     def _narrow(self, unit: Unit, rules: KubeletRules) -> Iterator[str]:
         """Resources of which restricted wants one zone wherever one is large enough."""
-        is_joint = sum(map(memory.is_memory, unit)) > 1
+        is_joint = sum(map(demand.is_memory, unit)) > 1
         for name in unit:
             # With align-by-socket, wider hints of CPUs can be preferred too.
             wider = name == "cpu" and rules.cpu is not None and rules.cpu.align_by_socket
-            if name in self.zones and not wider and not (is_joint and memory.is_memory(name)):
+            if name in self.zones and not wider and not (is_joint and demand.is_memory(name)):
                 yield name
 
     def _new_row(self, name: str) -> int:

@@ -16,7 +16,7 @@ from rte.model import bits, quantity
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.placement.foreign import zone_sets
 from rte.placement.kubelet import outcome
-from rte.placement.kubelet.memory import is_memory
+from rte.placement.kubelet.demand import is_memory
 from rte.placement.kubelet.rules import DEFAULT_MAX_ZONES
 
 if TYPE_CHECKING:

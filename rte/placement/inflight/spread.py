@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import quantity
 from rte.placement.inflight.zones import picks_always_succeed
-from rte.placement.kubelet import demand, devices, memory, merge, outcome
+from rte.placement.kubelet import demand, devices, merge, outcome
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.cpu import pickers
 from rte.placement.kubelet.demand import Demand, free_of, is_grouped, times
@@ -63,7 +63,7 @@ class InflightSpread:
         if not self._rules.memory or not demand.is_served(pod, self._rules):
             return units
         # The memory manager refuses a spread container that asks it for nothing.
-        if not all(any(map(memory.is_memory, box.requests)) for box in pod.containers):
+        if not all(any(map(demand.is_memory, box.requests)) for box in pod.containers):
             return None
         # Where some zone is out of reach for CPUs or devices, its memory is too.
         if self._rules.policy == merge.BEST_EFFORT and not self._reaches_all(units):
@@ -102,7 +102,7 @@ class InflightSpread:
             (self._sums.get(name, 0) // amount for name, amount in wanted.items()), default=most
         )
         bound = min(bound, most)
-        if not bound or not any(map(memory.is_memory, wanted)):
+        if not bound or not any(map(demand.is_memory, wanted)):
             return bound
         if len(units) == 1:
             in_zones = sum(times(row, _memory_of(units[0])) for row in self._zones)
@@ -116,7 +116,7 @@ class InflightSpread:
         if any(amount > self._sums.get(name, 0) for name, amount in total.items()):
             return False
         kinds = [dict(each) for each in Counter(tuple(sorted(unit.items())) for unit in units)]
-        asking = [unit for unit in kinds if any(map(memory.is_memory, unit))]
+        asking = [unit for unit in kinds if any(map(demand.is_memory, unit))]
         if not asking:
             return True
         if not self._stays_single(asking) or (len(asking) < len(kinds) and len(self._unused) > 1):
@@ -188,4 +188,4 @@ def admits_whatever_ends(state: NodeState, pods: Sequence[Pod]) -> bool:
 
 
 def _memory_of(unit: Unit) -> dict[str, int]:
-    return {name: amount for name, amount in unit.items() if memory.is_memory(name)}
+    return {name: amount for name, amount in unit.items() if demand.is_memory(name)}

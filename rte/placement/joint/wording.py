@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rte.model.quantity import format_bytes
 from rte.model.words import counted
-from rte.placement.kubelet.memory import is_memory
+from rte.placement.kubelet.demand import is_memory
 
 if TYPE_CHECKING:
     from rte.placement.joint.fit import Missing

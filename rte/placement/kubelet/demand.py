@@ -79,9 +79,14 @@ def pod_exclusive_cpus(pod: Pod) -> int:
     )
 
 
+def is_memory(name: str) -> bool:
+    """Memory and huge pages: resources of the memory manager."""
+    return name == memory.MEMORY or name.startswith("hugepages-")
+
+
 def memory_requested(requests: Mapping[str, int]) -> dict[str, int]:
     """The memory and huge pages among the requests of a container or a pod, by resource name."""
-    return {name: amount for name, amount in sorted(requests.items()) if memory.is_memory(name)}
+    return {name: amount for name, amount in sorted(requests.items()) if is_memory(name)}
 
 
 def pod_memory_requested(pod: Pod) -> dict[str, int]:
@@ -261,9 +266,7 @@ class Free:
     def single(self) -> dict[int, ZoneAmounts]:
         """What is free for units of one zone: no memory where zones are grouped."""
         return {
-            zone: ZoneAmounts(
-                {n: 0 if memory.is_memory(n) else amount for n, amount in amounts.items()}
-            )
+            zone: ZoneAmounts({n: 0 if is_memory(n) else amount for n, amount in amounts.items()})
             if self.grouped >> zone & 1
             else amounts
             for zone, amounts in self.zones.items()

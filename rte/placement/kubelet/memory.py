@@ -26,13 +26,7 @@ if TYPE_CHECKING:
     Reusable = Mapping[tuple[ZoneSet, str], int]
 
 MEMORY = "memory"
-_HUGEPAGES = "hugepages-"
 _UINT64 = (1 << 64) - 1
-
-
-def is_memory(name: str) -> bool:
-    """Memory and huge pages: resources of the memory manager."""
-    return name == MEMORY or name.startswith(_HUGEPAGES)
 
 
 def initial_rows(topology: Topology, config: KubeletConfig) -> dict[int, ZoneMemory]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import bits
 from rte.model.node import NodeState
-from rte.placement.kubelet import memory, merge, outcome, releases
+from rte.placement.kubelet import demand, memory, merge, outcome, releases
 from rte.placement.kubelet.cpu import pickers, static
 from rte.placement.kubelet.rules import StartError, build_rules
 
@@ -122,7 +122,7 @@ def _check_reserved_memory(topology: Topology, config: KubeletConfig) -> None:
             )
         for name, amount in limits.items():
             totals[name] = totals.get(name, 0) + amount
-    node = {name: amount for name, amount in config.node_reserved.items() if memory.is_memory(name)}
+    node = {name: amount for name, amount in config.node_reserved.items() if demand.is_memory(name)}
     for name in sorted({*totals, *node} if config.node_reserved else ()):
         if totals.get(name, 0) != node.get(name, 0):
             raise StartError(

@@ -19,7 +19,7 @@ from rte.model.pod import MOST_CONTAINERS, QOS, ContainerKind, Pod
 from rte.model.quantity import ResourceList
 from rte.placement.dra import alignment
 from rte.placement.groups import request
-from rte.placement.kubelet.demand import pod_exclusive_cpus
+from rte.placement.kubelet import demand
 from rte.reader import jsontext
 from rte.scheduler.framework import terms
 from rte.scheduler.framework.outlook import UNBOUNDED, Needs
@@ -27,7 +27,6 @@ from rte.scheduler.framework.outlook import UNBOUNDED, Needs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.model.pod import Container
 
 #: Annotations and labels of Koordinator that change what a pod asks for.
 KOORDINATOR_ANNOTATIONS = (
@@ -155,11 +154,19 @@ class Shape:
     @cached_property
     def exclusive_cpus(self) -> tuple[int, ...]:
         """Whole CPUs of each container that a static CPU manager would pin (0: none), in order."""
-        if self.pod.qos is not QOS.GUARANTEED:
-            return tuple(0 for _ in self.pod.containers)
+        return tuple(demand.exclusive_cpus(self.pod, box) for box in self.pod.containers)
+
+    @cached_property
+    def memory_ties(self) -> tuple[int, ...]:
+        """Bytes of memory for which each container gets the fewest zones that have them.
+
+        :data:`~rte.scheduler.framework.outlook.UNBOUNDED` where huge pages may need more of them.
+        """
         return tuple(
-            milli // 1000 if milli % 1000 == 0 else 0
-            for milli in (container.requests.get("cpu", 0) for container in self.pod.containers)
+            UNBOUNDED
+            if any(name.startswith("hugepages-") for name in box.requests)
+            else box.requests.get("memory", 0) or UNBOUNDED
+            for box in self.pod.containers
         )
 
     @cached_property
@@ -172,12 +179,11 @@ class Shape:
         totals = self.totals.get("cpu", 0), self.totals.get("memory", 0)
         if self.pod.pod_requests is not None:
             return _needs(*totals, 0, UNBOUNDED, 0, UNBOUNDED)
-        ties = [memory_tie(box) for box in self.pod.containers]
-        boxes = zip(self.exclusive_cpus, ties, strict=True)
+        boxes = zip(self.exclusive_cpus, self.memory_ties, strict=True)
         cpus, memory = max(boxes, key=lambda box: (box[0], -box[1]), default=(0, UNBOUNDED))
         # Without zones for all of it the memory manager looks for each container's.
-        pod_memory = memory if len(ties) == 1 else UNBOUNDED
-        return _needs(*totals, cpus, memory, pod_exclusive_cpus(self.pod), pod_memory)
+        pod_memory = memory if len(self.memory_ties) == 1 else UNBOUNDED
+        return _needs(*totals, cpus, memory, demand.pod_exclusive_cpus(self.pod), pod_memory)
 
     @cached_property
     def shared_milli(self) -> int:
@@ -478,14 +484,3 @@ def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
 def _needs(*parts: int) -> Needs[int]:
     """Columns have 64 bits; whoever asks for more fits nowhere either."""
     return Needs(*(min(part, quantity.MOST) for part in parts))
-
-
-def memory_tie(container: Container) -> int:
-    """Bytes of memory for which a container gets the fewest zones that have them.
-
-    :data:`~rte.scheduler.framework.outlook.UNBOUNDED` where huge pages may need more of them.
-    """
-    asked = container.requests
-    if any(name.startswith("hugepages-") for name in asked):
-        return UNBOUNDED
-    return asked.get("memory", 0) or UNBOUNDED

@@ -110,7 +110,7 @@ class Cycle:
         changed = self.candidates.changed(pod, seen, helped, refused_by)
         if changed == []:
             return Decision(refused_by=frozenset(refused_by))
-        problem = self.profile.problem(pod, self._cluster)
+        problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
         around = self.profile.around(pod, self._cluster)

@@ -19,7 +19,6 @@ from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import NO_ROOM
 from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
-from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins.node_resources_fit import lacking, left
 
 if TYPE_CHECKING:
@@ -135,9 +134,9 @@ def _finds_no_zone(shape: Shape, amounts: NodeAmounts, rows: Rows | slice) -> Ma
     running = sum(_bytes(box) for box in boxes if box.kind is not ContainerKind.INIT)
     whole = _in_zones(amounts, needs.pod_cpus, running, needs.pod_memory, rows)
     each = np.ones_like(whole)
-    for box, cpus in zip(boxes, shape.exclusive_cpus, strict=True):
+    for box, cpus, tie in zip(boxes, shape.exclusive_cpus, shape.memory_ties, strict=True):
         if cpus:
-            each &= _in_zones(amounts, cpus, _bytes(box), memory_tie(box), rows)
+            each &= _in_zones(amounts, cpus, _bytes(box), tie, rows)
     fits: Mask = np.where(amounts.by_pod[rows], whole, each)
     return amounts.zoned[rows] & ~(fits & (amounts.together[rows] >= needs.pod_cpus))
 

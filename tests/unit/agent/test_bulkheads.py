@@ -127,6 +127,6 @@ def test_what_is_expected_is_no_fault_of_ours() -> None:
     faults = Quarantine()
     known = errors.KubeletError("it is away")
     assert faults.as_expected("sources", "files", known, 0.0) is known
-    assert not faults.drain()
+    assert not faults.effects
     problem = faults.as_expected("sources", "files", Planted("odd"), 0.0)
     assert str(problem) == "internal error: Planted: odd"
