@@ -26,6 +26,7 @@ from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.loop.waking import Fates
+from rte.scheduler.plugins.zone_room import ZoneRoom
 from rte.scheduler.queue.queue import SchedulingQueue
 from rte.telemetry.effects import Measured, Said
 from rte.telemetry.quarantine import FIRST_S, MOST_S, Quarantine
@@ -355,7 +356,8 @@ ANYWHERE: tuple[tuple[Any, str], ...] = (
     *((Cluster, name) for name in ("set_report", "set_node", "remove_pod", "unnominate")),
     *((GangBook, name) for name in ("on_pod", "declare", "gang")),
     *((SchedulingQueue, name) for name in ("push", "sleep", "decided")),
-    *((Cycle, name) for name in ("decide", "problem", "around", "check", "helps", "why", "placed")),
+    *((Cycle, name) for name in ("decide", "problem", "around", "check", "helps", "why")),
+    (ZoneRoom, "placed"),
     *((Profile, name) for name in ("evaluate", "score", "annotations", "refused_around", "helps")),
     *((Binding, name) for name in ("place", "reserve", "came_true", "_enforce")),
     *((Gangs, name) for name in ("look", "decide", "refused", "second", "helps", "why")),
