@@ -53,7 +53,8 @@ class PodTable:
     (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
     API does not is too new at first; after ``grace_s`` it is doubtful: long gone, or a static pod
     whose mirror is missing. Podresources can tell; who is gone is then :meth:`bury`-ed.
-    What the files had before the first list (:meth:`expect`) is doubtful if that lacks it.
+    What the first files have (:meth:`expect`) is doubtful if the first list lacks it: pods that
+    went before we came stay in the kubelet's files until its next admission.
 
     Attributes:
         listed: the API has told of all pods of the node.
@@ -68,9 +69,10 @@ class PodTable:
         self.listed = False
 
     def expect(self, uids: frozenset[str]) -> None:
-        """The first list is to show these."""
-        if not self.listed:
-            self._before = uids
+        """The first list is to show these, or was."""
+        self._before = uids
+        if self.listed:
+            self._doubt_lacking()
 
     def replace(self, items: Iterable[JsonObject], guard: Guard = nullcontext) -> None:
         """Take a whole list; what it lacks has ended.
@@ -89,9 +91,12 @@ class PodTable:
         for uid, pod in before.items():
             if uid not in self._pods:
                 self._gone(pod)
+        self._doubt_lacking()
+        self.listed = True
+
+    def _doubt_lacking(self) -> None:
         self._unknown |= dict.fromkeys(self._before - self._pods.keys(), -math.inf)
         self._before = frozenset()
-        self.listed = True
 
     def update(self, obj: JsonObject) -> bool:
         """Take one pod; True when that changes anything here."""

@@ -43,11 +43,7 @@ class Heartbeat:
         self._client = client
         self._path = LEASES.path(name, namespace)
         self._collection = LEASES.path(namespace=namespace)
-        self._metadata = {
-            "name": name,
-            "namespace": namespace,
-            "labels": dict(labels or {}),
-        }
+        self._metadata = {"name": name, "labels": dict(labels or {})}
         self._owners = owners
         self._holder = holder
         self._duration_s = duration_s
@@ -78,9 +74,8 @@ class Heartbeat:
                 raise
             owners = await self._owners() if self._owners else ()
             metadata = {**self._metadata, "ownerReferences": [dict(owner) for owner in owners]}
-            kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
             lease = await self._client.create(
-                self._collection, {**kind, "metadata": metadata, "spec": spec}
+                self._collection, {"metadata": metadata, "spec": spec}
             )
         self._version = str((lease.get("metadata") or {}).get("resourceVersion") or "")
 

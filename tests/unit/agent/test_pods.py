@@ -72,6 +72,16 @@ def test_uids_of_the_files_from_before_the_first_list_are_doubtful_if_it_lacks_t
     assert states(table) == {"a": False, "old": True}
 
 
+def test_uids_of_the_first_files_are_doubtful_if_a_list_from_before_lacks_them():
+    table = PodTable()
+    table.replace([pod("a")])
+    table.expect(frozenset({"old", "a"}))
+    assert table.retain(frozenset({"old", "a", "new"}), 0) == 2
+    assert table.unseen == {"new"}
+    assert table.retain(frozenset({"old", "a"}), 0) is None
+    assert table.doubtful(0) == {"old"}
+
+
 def test_a_uid_unknown_to_the_api_is_too_new_at_first_and_doubtful_after_a_while():
     table = PodTable(grace_s=2)
     table.replace([])

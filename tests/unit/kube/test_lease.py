@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,13 @@ async def heartbeat(client: Client) -> Heartbeat:
     return Heartbeat(client, "n0", "rte-system", "me", labels={"a": "b"})
 
 
-def test_micro_time_is_utc_with_six_decimals():
+def test_micro_time_is_utc_with_six_decimals(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     moment = datetime(2026, 1, 2, 4, 4, 5, 6, timezone(timedelta(hours=1)))
     assert micro_time(moment) == "2026-01-02T03:04:05.000006Z"
+    monkeypatch.undo()
+    time.tzset()
 
 
 async def test_it_is_created_renewed_and_released(client: Client, heartbeat: Heartbeat):
@@ -42,7 +47,9 @@ async def test_it_is_created_renewed_and_released(client: Client, heartbeat: Hea
     age = datetime.now(UTC) - datetime.fromisoformat(second["spec"]["renewTime"])
     assert timedelta(0) <= age < timedelta(seconds=5)
     await heartbeat.release()
-    assert not (await client.get(PATH))["spec"].get("holderIdentity")
+    spec = (await client.get(PATH))["spec"]
+    assert not spec.get("holderIdentity")
+    assert spec["leaseDurationSeconds"] == 1
 
 
 async def test_after_a_release_it_is_taken_again(client: Client, heartbeat: Heartbeat):
