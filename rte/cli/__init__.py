@@ -176,6 +176,8 @@ def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:
         return parser.parse_words(words[1:], argparse.Namespace(command=wanted))
     parser, commands = build_parser()
     if wanted and wanted not in known:
+        if words[0].startswith("-"):
+            parser.error(f"give a command before {words[0]}")
         parser.error(f"unknown command {wanted}{errors.meant(wanted, known)}")
     if wanted:
         configure(wanted, commands[wanted])

@@ -111,7 +111,7 @@ def test_a_click_on_a_cell_opens_the_pod(page) -> None:
     assert "zone 0" in detail
     assert "1-2,17-18" in detail
     assert "gpu0 (zone 0)" in detail
-    assert "✓ CPUs, memory and devices lie in one zone." in detail
+    assert "✓ CPUs, memory and devices are in one zone." in detail
     assert "#pod=default%2Ftrain-1" in page.url
 
 
@@ -135,12 +135,12 @@ def test_devices_of_claims_are_beside_the_rest(serve_world, open_page, picture) 
     detail = page.inner_text("#detail")
     assert "claim train-gpu" in detail
     assert "gpu-0 (zone 0)" in detail
-    assert "✓ CPUs, memory and devices lie in one zone." in detail
+    assert "✓ CPUs, memory and devices are in one zone." in detail
     picture(page, "view-claims")
     page.goto(served.url.split("#")[0] + "#pod=default/stray")
     page.reload()
     page.wait_for_selector("#detail:visible")
-    assert "✗ It lies across zones." in page.inner_text("#detail")
+    assert "✗ It is spread over zones." in page.inner_text("#detail")
     phone = open_page(served.url, width=390, height=844)
     phone.wait_for_selector(".node")
     picture(phone, "view-claims-phone")
@@ -150,7 +150,7 @@ def test_a_pod_across_zones_is_told(page) -> None:
     page.goto(page.url.split("#")[0] + "#pod=default/wide")
     page.reload()
     page.wait_for_selector("#detail:visible")
-    assert "✗ It lies across zones." in page.inner_text("#detail")
+    assert "✗ It is spread over zones." in page.inner_text("#detail")
 
 
 def test_a_waiting_pod_tells_why_and_why_not_here(page, picture) -> None:

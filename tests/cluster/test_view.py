@@ -87,7 +87,7 @@ def test_the_page_shows_what_real_kubelets_have_and_why_a_pod_waits(
         page.goto(f"{url}#pod=default/pinned")
         page.reload()
         until_shows(page, "#detail", bits.format_list(held.cpus))
-        assert "✓ CPUs, memory and devices lie in one zone." in page.inner_text("#detail")
+        assert "✓ CPUs, memory and devices are in one zone." in page.inner_text("#detail")
 
         world.end(pinned, large)
         page.wait_for_function(

@@ -58,7 +58,7 @@ def test_the_keys_are_those_of_the_code() -> None:
 def test_a_case_is_the_same_in_every_process() -> None:
     """Whatever the order of sets, and whatever was made before."""
     load = "import random; from tests.fuzz.scheduler import draw; "
-    show = "print([draw(random.Random(number), number) for number in range(200)])"
+    show = f"print([draw(random.Random(number), number) for number in range({scaled(200)})])"
     drawn = [
         subprocess.run(
             [sys.executable, "-c", load + before + show],
@@ -152,11 +152,11 @@ def _unknown_memory(patch: pytest.MonkeyPatch) -> None:
     sampled(
         [
             (_exponents, "InvalidOperation"),
-            (_sums, "Overflow|64-bit"),
+            (_kinds_of_devices, "TypeError"),
             (_deep_gangs, "RecursionError"),
             (_deep_inventories, "RecursionError"),
             (_many_devices, "ms of CPU"),
-            (_kinds_of_devices, "TypeError"),
+            (_sums, "Overflow|64-bit"),
             (_bandwidths, "TypeError"),
             (_unknown_memory, "KeyError"),
         ]

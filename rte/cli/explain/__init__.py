@@ -84,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--all",
         action="store_true",
         help="show every node; without a pod: for every running pod with DRA devices, the zones of "
-        "its CPUs, memory and devices (exit code 1 where one lies across zones)",
+        "its CPUs, memory and devices (exit code 1 where one is spread over zones)",
     )
     add(
         "--groups-policy",

@@ -74,7 +74,7 @@ REASONS = {
         "what the pod, or the report of the node, says cannot be read; the note says where",
     ),
     "UnpredictedAdmission": ("Warning", "the kubelet did otherwise than predicted (drift alarm)"),
-    "DevicesAcrossZones": ("Warning", "its CPUs and devices do not lie in one zone"),
+    "DevicesAcrossZones": ("Warning", "its CPUs and devices are not in one zone"),
 }
 
 

@@ -63,7 +63,7 @@ function podDetail(wanted) {
       pod.confirmed ? "" : " Its kubelet has not confirmed it yet."));
     if (pod.containers) {
       parts.push(el("p", { className: pod.aligned ? "yes" : "no" }, pod.aligned
-        ? "✓ CPUs, memory and devices lie in one zone." : "✗ It lies across zones."), heldTable(pod));
+        ? "✓ CPUs, memory and devices are in one zone." : "✗ It is spread over zones."), heldTable(pod));
     }
   } else {
     parts.push(el("p", {}, pod.reason || `It waits for ${pod.scheduler}.`));

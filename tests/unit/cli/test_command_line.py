@@ -238,6 +238,7 @@ def test_files_that_are_no_yaml(command, text, tmp_path):
     ("words", "told"),
     [
         (["topologi"], "unknown command topologi, did you mean topology?"),
+        (["--kubeconfig", "x"], "give a command before --kubeconfig"),
         (["simulate", "--machin", "2x8"], "unknown argument --machin, did you mean --machine?"),
         (
             ["run", "--sysfs-rot=/sys"],
