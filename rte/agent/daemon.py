@@ -90,7 +90,7 @@ async def serve(
     """Follow the node and publish its state until ``stop`` is set; then flush and release.
 
     ``listening`` learns the port of the metrics server, ``rest`` is called while a new state is on
-    its way.
+    its way, and after each answer of the kubelet.
 
     Raises:
         ExceptionGroup: of errors.RteError; the settings do not work here.

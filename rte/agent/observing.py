@@ -47,7 +47,7 @@ class Observing(Driver["Event", "Effect"]):
         signals: what tells of changes.
         sink: takes each new state.
         drift: compares admissions with their predictions; None: nobody does.
-        rest: called when a state was handed on and is on its way.
+        rest: called when a state was handed on and is on its way, and after each answer.
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class Observing(Driver["Event", "Effect"]):
         """Wait for what happens next, and tell the observer of it."""
         await self._signals.wait(self.patience())
         began = time.monotonic()
-        for event in self._signals.take_events():
+        events = self._signals.take_events()
+        for event in events:
             self.feed(event)
         changes, noticed = self._signals.take()
         if changes:
@@ -126,6 +127,8 @@ class Observing(Driver["Event", "Effect"]):
         if self._has_published:
             self._has_published = False
             await asyncio.sleep(_BREATH_S)
+            self._rest()
+        elif any(isinstance(event, messages.Pulse | messages.Answered) for event in events):
             self._rest()
         if self._state is not None and self._drift is not None:
             with self._observer.quarantine.guard("observer", "drift", time.monotonic()):

@@ -371,7 +371,7 @@ def _at_least(values: tuple[int, ...], total: int, least: int) -> Family:
     return without | _at_least(others, total - last, least - last) << (1 << (count - 1))
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=16)  # 20 KiB each for 8 zones
 def _ranked(values: tuple[int, ...]) -> tuple[list[int], list[Family]]:
     """The sums of all combinations, ascending; for each the family of it and all behind it."""
     totals = _sums(values)

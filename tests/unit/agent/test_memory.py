@@ -150,3 +150,14 @@ def test_what_the_start_alone_has_needed_of_libraries_is_no_part_of_the_agent_an
     )
     before, after = map(int, done.stdout.split())
     assert after < before / 2
+
+
+def test_what_was_touched_since_is_let_go_at_a_later_rest(monkeypatch: pytest.MonkeyPatch):
+    """Each question to the kubelet brings back 6 MiB of gRPC's code."""
+    now, times = [100.0], []
+    monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(memory, "let_go_of_code", lambda: times.append(now[0]))
+    rest = Rests()
+    for now[0] in (100.0, 100.5, 110.0, 110.2, 111.1):
+        rest()
+    assert times == [100.0, 110.0, 111.1]

@@ -20,7 +20,7 @@ from rte.accounting.liveness import PodTable
 from rte.agent.follow import FileFollower, Signals
 from rte.agent.observer.learning import KubeletRestart
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.messages import KubeletChange, NodeObjectFacts, Observation
+from rte.agent.observer.messages import KubeletChange, NodeObjectFacts, Observation, Pulse
 from rte.agent.observing import Observing
 from rte.agent.settings import AgentSettings
 from rte.agent.sources import NodeReader
@@ -63,6 +63,7 @@ class Rig:
         self.readiness = Readiness()
         self.signals = Signals(self.metrics)
         self.seen: list[NodeState] = []
+        self.rests = 0
         self.settings = AgentSettings(
             node_name="n0",
             kubelet_state_dir=root,
@@ -91,7 +92,11 @@ class Rig:
             self,
             metrics=self.metrics,
             readiness=self.readiness,
+            rest=self._rest,
         )
+
+    def _rest(self) -> None:
+        self.rests += 1
 
     def trust(self, until: float) -> None:
         self.trusted_until = until
@@ -576,6 +581,16 @@ async def test_an_idle_node_hands_nothing_new_on(rig: Rig):
     await asyncio.sleep(0.2)
     assert rig.kubelet.lists == lists
     assert rig.seen[-1] == rig.seen[0] or rig.seen[-1].synced
+
+
+async def test_after_a_sign_of_life_it_rests_though_nothing_has_changed(rig: Rig):
+    await rig.until(lambda state: state.synced)
+    rests, states = rig.rests, len(rig.seen)
+    rig.signals.give(Pulse(""))
+    async with asyncio.timeout(30):
+        while rig.rests == rests:
+            await asyncio.sleep(0.002)
+    assert len(rig.seen) == states
 
 
 @pytest.mark.parametrize("seed", range(3))
