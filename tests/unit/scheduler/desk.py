@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from rte.scheduler.framework.writes import Step
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bound, Outcome
+from rte.scheduler.report.metrics import SchedulerMetrics
+from rte.telemetry.effects import Measured, Said
 from tests.unit.scheduler.build import GIB, moment, node_object, pod_object, recorded, state
 
 if TYPE_CHECKING:
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import RequiredWrite, WriteTarget
     from rte.scheduler.loop.messages import Effect, Event
+
+_LOGGER = logging.getLogger(__name__)
+#: That takes each value that a machine measures, as the program's own does.
+_METRICS = SchedulerMetrics()
 
 
 class Desk:
@@ -216,6 +223,10 @@ class Desk:
                 for pod in effect.pods:
                     if ("pods", pod.uid) in self.objects:
                         self.begin_to_end(pod.uid)
+            elif isinstance(effect, Measured):
+                effect.note(_METRICS)
+            elif isinstance(effect, Said):
+                effect.say(_LOGGER)
         if self.answers:
             while self.binds:
                 self.bind(self.binds.pop(0))
