@@ -109,8 +109,8 @@ def build_sources(
 
 def run(args: argparse.Namespace) -> int:
     """Count; 0 when the pod (the gang, N copies) fits, 1 when it does not or cannot be told."""
-    if args.count is not None and args.count < 1:
-        raise errors.UsageError(f"--count {args.count}: give 1 or more")
+    if args.count is not None and not 1 <= args.count <= manifests.MOST_REPLICAS:
+        raise errors.UsageError(f"--count {args.count}: give 1 to {manifests.MOST_REPLICAS}")
     if args.empty and args.after:
         raise errors.UsageError("--empty looks at nodes without pods: leave --after out")
     manifest = manifests.read(args.file)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rte.reader.json import JsonObject
 
 #: More copies of one template than this are a slip of the finger.
-_MOST_REPLICAS = 100_000
+MOST_REPLICAS = 100_000
 
 #: Containers that name no image are as good as any here: nothing is started.
 _IMAGE = "none"
@@ -51,7 +51,7 @@ def pods_of(items: Iterable[JsonObject], file: Path) -> list[JsonObject]:
             out.append(item)
         elif workload.is_workload(item):
             try:
-                out += workload.pods_of(item, _MOST_REPLICAS)
+                out += workload.pods_of(item, MOST_REPLICAS)
             except errors.UsageError as error:
                 raise errors.UsageError(f"{file}: {error}") from None
     return out

@@ -141,7 +141,8 @@ def test_nodes_without_a_report_are_not_counted(write, capsys):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--count", "0"], "give 1 or more"),
+        (["--count", "0"], "give 1 to 100000"),
+        (["--count", "999999999"], "give 1 to 100000"),
         (["--empty", "--after", "full=empty"], "leave --after out"),
         (["--min-count", "2"], "give 1 to 1, the number of pods"),
         (["--count", "3", "--min-count", "4"], "give 1 to 3"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
 from rte import errors
@@ -16,7 +15,7 @@ MALFORMED = (
 
 
 _QUANTITY = re.compile(
-    r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i)|([numkMGTPE]?))", re.ASCII
+    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i)|[numkMGTPE]?)", re.ASCII
 )
 
 
@@ -36,18 +35,14 @@ def canonical(text: str) -> str:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise DecodeError(MALFORMED)
-    sign, digits, exponent, binary, decimal = match.groups()
-    value = Decimal(digits)
-    if exponent:
-        value = value.scaleb(int(exponent[1:]))
-    elif binary:
-        value *= 1024 ** _BINARY.index(binary)
-    else:
-        value *= Decimal(1000) ** (_DECIMAL.index(decimal or "") - 3)
-    nano = int((value * 10**9).to_integral_value(ROUND_CEILING))
+    exponent, binary = match.groups()
+    try:
+        nano = quantity.parse_nano(text)
+    except errors.ParseError:  # more digits than anybody counts
+        raise DecodeError(MALFORMED) from None
+    minus, nano = "-" if nano < 0 else "", abs(nano)
     if nano == 0:
         return "0"
-    minus = "-" if sign == "-" else ""
     if binary and nano >= 1024 * 10**9:
         whole = -(-nano // 10**9)
         power = 0
@@ -55,7 +50,7 @@ def canonical(text: str) -> str:
             whole, power = whole // 1024, power + 1
         return f"{minus}{whole}{_BINARY[power]}"
     power = 0
-    while power < len(_DECIMAL) - 1 and nano % 1000 == 0:
+    while (exponent or power < len(_DECIMAL) - 1) and nano % 1000 == 0:
         nano, power = nano // 1000, power + 1
     if exponent:
         return f"{minus}{nano}e{(power - 3) * 3}"

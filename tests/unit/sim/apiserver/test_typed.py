@@ -17,6 +17,7 @@ from rte.sim.apiserver.status import DecodeError
         ("1000m", "1"), ("1024Mi", "1Gi"), ("0.5Gi", "512Mi"), ("1.5Gi", "1536Mi"),
         ("2000", "2k"), ("1e3", "1e3"), ("1e0", "1e0"), ("0.1", "100m"), ("2.5", "2500m"),
         ("128974848", "128974848"), ("0", "0"), ("0Gi", "0"), ("512", "512"), ("-1", "-1"),
+        ("1e999", "1e999"), ("9" * 30 + "Ei", "9223372036854775807"),
     ],
 )  # fmt: skip
 def test_quantities_take_the_canonical_text(given_text: str, shown: str) -> None:
@@ -33,7 +34,7 @@ def test_the_canonical_text_is_stable_and_keeps_the_value(number: int, suffix: s
     assert quantity.parse(once, scale=1000) == quantity.parse(f"{number}{suffix}", scale=1000)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1X", "1.2.3", "Gi", "1 Gi", "--1"])
+@pytest.mark.parametrize("text", ["", "x", "1X", "1.2.3", "Gi", "1 Gi", "--1", "1e999999", "9" * 50])
 def test_other_text_is_no_quantity(text: str) -> None:
     with pytest.raises(DecodeError):
         quantities.canonical(text)
