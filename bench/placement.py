@@ -296,6 +296,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--late", action="store_true", help="look for pods that wait although a place is there")
     add("--limit", type=float, default=300.0, help="give a list up after so many seconds")
     add("--version", default=builder.DEFAULT_VERSION, help="Kubernetes version")
+    add("--kubelet", default="", metavar="VERSION", help="of the kubelets, if another")
     return parser
 
 
@@ -360,7 +361,10 @@ def _add_nodes(cluster: Cluster, args: argparse.Namespace) -> list[Node]:
         MIXED if args.cluster == "mixed" else [{"shape": args.shape, "kubelet": plain}] * args.nodes
     )
     reconcile = {"reconcile": args.reconcile}
-    plans = [{**plan, "kubelet": {**plan["kubelet"], **reconcile}} for plan in plans]
+    plans = [
+        {**plan, "kubelet": {**plan["kubelet"], **reconcile}, "version": args.kubelet}
+        for plan in plans
+    ]
     return bed.add_nodes(cluster, plans)
 
 

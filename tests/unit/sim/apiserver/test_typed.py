@@ -34,7 +34,9 @@ def test_the_canonical_text_is_stable_and_keeps_the_value(number: int, suffix: s
     assert quantity.parse(once, scale=1000) == quantity.parse(f"{number}{suffix}", scale=1000)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1X", "1.2.3", "Gi", "1 Gi", "--1", "1e999999", "9" * 50])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1X", "1.2.3", "Gi", "1 Gi", "--1", "1e999999", "9" * 50]
+)
 def test_other_text_is_no_quantity(text: str) -> None:
     with pytest.raises(DecodeError):
         quantities.canonical(text)
