@@ -13,6 +13,7 @@ from google.protobuf import message
 from rte import errors
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.kubelet.checkpoints import MOST_BYTES
+from rte.kubelet.statefiles import kubelet_epoch
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
@@ -65,7 +66,7 @@ class NotOfferedError(errors.KubeletError):
 class PodResources:
     """One kubelet's podresources endpoint; an asynchronous context manager.
 
-    The channel reconnects by itself, so one client outlives restarts of the kubelet. Every call
+    It connects anew by itself, so one client outlives restarts of the kubelet. Every call
     raises :class:`errors.KubeletError` when there is no answer and :class:`errors.ParseError` when
     it is not sound.
     """
@@ -73,7 +74,11 @@ class PodResources:
     def __init__(self, address: str = DEFAULT_SOCKET, *, timeout_seconds: float = 10.0) -> None:
         self.path = socket_path(address)
         self._timeout_seconds = timeout_seconds
-        self._channel = grpc.aio.insecure_channel(
+        self._channel = self._connect()
+        self._epoch, self._calls = "", 0
+
+    def _connect(self) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(
             f"unix:{self.path}",
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -83,14 +88,22 @@ class PodResources:
                 ("grpc.max_reconnect_backoff_ms", 1000),
                 # Despite its name how long one attempt to connect may take: on a node under load
                 # a kubelet is slow to greet.
-                ("grpc.min_reconnect_backoff_ms", round(1000 * timeout_seconds)),
+                ("grpc.min_reconnect_backoff_ms", round(1000 * self._timeout_seconds)),
             ],
         )
-        # Bytes in and out: where a message does not decode, grpc would log it and answer None.
-        self._methods = {
-            method: self._channel.unary_unary(f"/{SERVICE}/{method}", bytes, bytes)
-            for method in ("List", "GetAllocatableResources", "Get")
-        }
+
+    async def _leave_former(self) -> None:
+        """Connect anew where the socket is another one: who made the former may live on.
+
+        While a call is under way it is left alone; the next question will do.
+        """
+        epoch = kubelet_epoch(self.path, None)
+        if self._calls or epoch in ("", self._epoch):
+            return
+        is_first, self._epoch = not self._epoch, epoch
+        if not is_first:
+            former, self._channel = self._channel, self._connect()
+            await former.close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,11 +117,12 @@ class PodResources:
 
     async def wait_closed(self) -> None:
         """Until a connection that stood is closed: the kubelet has ended, most likely."""
-        state = self._channel.get_state()
+        channel = self._channel
+        state = channel.get_state()
         while True:
-            await self._channel.wait_for_state_change(state)
-            before, state = state, self._channel.get_state()
-            if before is grpc.ChannelConnectivity.READY:
+            await channel.wait_for_state_change(state)
+            before, state = state, channel.get_state()
+            if before is grpc.ChannelConnectivity.READY or channel is not self._channel:
                 return
 
     async def list(self) -> tuple[ListedPod, ...]:
@@ -140,12 +154,16 @@ class PodResources:
             NotOfferedError: this kubelet does not offer the call.
             errors.KubeletError: there is no answer.
         """
+        await self._leave_former()
+        # Bytes in and out: where a message does not decode, grpc would log it and answer None.
+        call = self._channel.unary_unary(f"/{SERVICE}/{method}", bytes, bytes)
+        self._calls += 1
         try:
-            payload: bytes = await self._methods[method](
-                request.SerializeToString(), timeout=self._timeout_seconds
-            )
+            payload: bytes = await call(request.SerializeToString(), timeout=self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise self._explain(method, error) from error
+        finally:
+            self._calls -= 1
         return payload
 
     def _explain(self, method: str, error: grpc.aio.AioRpcError) -> errors.KubeletError:

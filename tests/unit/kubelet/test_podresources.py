@@ -348,3 +348,20 @@ async def test_a_connection_that_is_closed_is_told_at_once_and_the_next_question
         await asyncio.wait_for(closed, 5)
         with pytest.raises(errors.KubeletGoneError):
             await client.list()
+
+
+async def test_who_made_a_former_socket_is_not_asked_any_more_though_it_lives_on(
+    socket: Path,
+) -> None:
+    def named(name: str) -> dict[str, Any]:
+        return {"List": pb.ListPodResourcesResponse(pod_resources=[pb.PodResources(name=name)])}
+
+    async with serve(socket, named("former")), PodResources(str(socket)) as client:
+        assert [pod.name for pod in await client.list()] == ["former"]
+        closed = asyncio.create_task(client.wait_closed())
+        later = socket.with_name("later.sock")
+        async with serve(later, named("present")):
+            later.replace(socket)
+            assert [pod.name for pod in await client.list()] == ["present"]
+            await asyncio.wait_for(closed, 5)
+            assert [pod.name for pod in await client.list()] == ["present"]
