@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from rte import errors
+from rte.model.words import counted
 from rte.sim.demo import chaos, keys, view, workload
 from rte.sim.demo.cluster import GPU, NAMESPACE, DemoCluster
 from rte.sim.demo.snapshot import SnapshotCollector
@@ -28,6 +29,8 @@ _REFRESH_SECONDS = 0.25
 _KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
 #: Longest wait for a step of the tour: so much, and more for each node.
 _STEP_SECONDS, _STEP_SECONDS_PER_NODE = 30.0, 2.0
+#: Of more pods the first and the last are named.
+_SHOWN = 12
 #: Pods of a tour with a comparison, beside the few that show something each.
 _FILLING = 60
 
@@ -212,7 +215,8 @@ async def _place(
 ) -> None:
     """Create pods and PodGroups, here and beside, until all have their answer."""
     names = [obj["metadata"]["name"] for obj in objects if obj.get("kind") != "PodGroup"]
-    console.print(f"\nCreating pods: {', '.join(names)}")
+    shown = names if len(names) <= _SHOWN else [*names[:2], "...", names[-1]]
+    console.print(f"\nCreating {counted(len(names), 'pod')}: {', '.join(shown)}")
     many = len(observer.look().pods) + len(names)
     for obj in objects:
         workload.make(cluster.api, obj, beside.api if beside else None)

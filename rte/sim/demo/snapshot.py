@@ -69,6 +69,16 @@ class NodeView:
         """What the kubelet holds, as published."""
         return self.topology.state if self.topology else None
 
+    def cpus_of(self, zone: int | None) -> str:
+        """Free CPUs of a zone, of those for pods: no container and no processing group has them."""
+        if self.state is None or zone is None:
+            return "-"
+        mine = self.state.topology.zone_cpus.get(zone, 0) & ~self.state.reserved
+        # A kubelet that assigns no CPUs has no shared pool of its own.
+        shared = self.state.shared or self.state.topology.all_cpus
+        free = mine & shared & ~bits.of(self.owners)
+        return f"{free.bit_count()}/{mine.bit_count()}" if mine else "-"
+
     @property
     def has_groups(self) -> bool:
         """Whether it is for processing groups."""

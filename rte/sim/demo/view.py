@@ -267,10 +267,8 @@ def node_lines(node: NodeView, screen: Screen) -> list[Text]:
         cells = _cells(cores[zone.id][::per_cell], node.owners, state.reserved, plain=screen.plain)
         line.append_text(cells)
         line.append(" " * (-(-most // per_cell) - len(cells)))
-        cpu, memory = zone.resources.get("cpu"), zone.resources.get("memory")
-        gpus = zone.resources.get(GPU)
-        if cpu is not None:
-            line.append(f" cpu {cpu.available // 1000:>2}/{cpu.allocatable // 1000:<2} free ")
+        memory, gpus = zone.resources.get("memory"), zone.resources.get(GPU)
+        line.append(f" cpu {node.cpus_of(zone.id):>5} free ")
         if memory is not None:
             free, total = memory.available / _GIB, memory.allocatable / _GIB
             line.append("mem ")
@@ -382,7 +380,7 @@ def event_lines(snapshot: DemoSnapshot, room: int, width: int) -> list[Text]:
 
 
 def zone_table(snapshot: DemoSnapshot) -> Table:
-    """Every NRT, zone by zone."""
+    """Every node zone by zone: its NRT, less what processing groups have."""
     table = Table(
         title="NodeResourceTopology objects", title_justify="left", box=None, pad_edge=False
     )
@@ -394,14 +392,13 @@ def zone_table(snapshot: DemoSnapshot) -> Table:
             table.add_row(node.name, "-")
             continue
         for number, zone in enumerate(node.topology.zones):
-            cpu, memory = zone.resources.get("cpu"), zone.resources.get("memory")
-            gpu = zone.resources.get(GPU)
+            memory, gpu = zone.resources.get("memory"), zone.resources.get(GPU)
             mine = node.state.topology.zone_cpus.get(zone.id, 0) if node.state else 0
             table.add_row(
                 node.name if number == 0 else "",
                 node.topology.policy if number == 0 else "",
                 str(zone.id),
-                f"{cpu.available // 1000}/{cpu.allocatable // 1000}" if cpu else "-",
+                node.cpus_of(zone.id),
                 f"{memory.available / _GIB:.1f}/{memory.allocatable / _GIB:.1f} GiB"
                 if memory
                 else "-",

@@ -430,6 +430,8 @@ def test_the_last_of_five_nodes_serves_processing_groups(
     assert main(["demo", "--once", "--nodes", "5", *shapes]) == 0
     text = capsys.readouterr().out
     assert re.search(r"groups-1 +node-e +0 +\d", text)
+    before, after = re.findall(r"node-e +none +0 +(\d+)/15", text)
+    assert int(after) < int(before) == 15
     assert re.search(r"gang-2 +node-\w +0 +\d", text)
 
 
