@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rte.sim.apiserver.verbs import (
     applying,
-    bodies,
     changing,
     creating,
     deleting,
@@ -25,12 +24,12 @@ from rte.sim.apiserver.verbs import (
 from rte.sim.apiserver.verbs.state import VerbState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.query import Query, StoredPage
-    from rte.sim.apiserver.storage.store import Obj, Store, Watch
+    from rte.sim.apiserver.storage.store import Obj, Watch
     from rte.sim.apiserver.verbs.bodies import WriteOptions
     from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
@@ -55,7 +54,7 @@ _PRIORITIES = (
 )
 
 
-class API:
+class API(VerbState):
     """See the module. What a call refuses is a :class:`rte.sim.apiserver.status.StatusError`.
 
     Args:
@@ -66,7 +65,7 @@ class API:
     def __init__(
         self, *, history: int = 10_000, clock: Callable[[], datetime] | None = None
     ) -> None:
-        self._state = VerbState(history, clock or (lambda: datetime.now(UTC)))
+        super().__init__(history, clock or (lambda: datetime.now(UTC)))
         for name in _NAMESPACES:
             self.create("namespaces", {"metadata": {"name": name}})
         for name, value, text in _PRIORITIES:
@@ -75,41 +74,22 @@ class API:
                 {"metadata": {"name": name}, "value": value, "description": text},
             )
 
-    @property
-    def store(self) -> Store:
-        """The objects as they are stored."""
-        return self._state.store
-
-    def now(self) -> str:
-        """The time as objects carry it."""
-        return self._state.now()
-
-    def served(self) -> Iterable[ServedResource]:
-        """All resources, built-in and custom."""
-        return self._state.served()
-
-    def resource(
-        self, name: str, group: str | None = None, version: str | None = None
-    ) -> ServedResource:
-        """Find a resource by plural (``pods``, ``leases.coordination.k8s.io``), group, version."""
-        return self._state.resource(name, group, version)
-
     def _find(self, resource: str | ServedResource) -> ServedResource:
         return self.resource(resource) if isinstance(resource, str) else resource
 
     def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Obj:
         """Read one object."""
-        return reading.get(self._state, self._find(resource), name, namespace)
+        return reading.get(self, self._find(resource), name, namespace)
 
     def list(self, resource: str | ServedResource, query: Query | None = None) -> StoredPage:
         """List; consistent also across pages."""
-        return reading.list_page(self._state, self._find(resource), query)
+        return reading.list_page(self, self._find(resource), query)
 
     def watch(
         self, resource: str | ServedResource, query: Query | None = None, *, initial: bool = False
     ) -> Watch:
         """Watch from ``query.version``: "" and "0" (or ``initial``) begin with all that exists."""
-        return reading.watch(self._state, self._find(resource), query, initial=initial)
+        return reading.watch(self, self._find(resource), query, initial=initial)
 
     def create(
         self,
@@ -119,7 +99,7 @@ class API:
         options: WriteOptions | None = None,
     ) -> Obj:
         """Create an object; the body is copied."""
-        return creating.create(self._state, self._find(resource), obj, namespace, options)
+        return creating.create(self, self._find(resource), obj, namespace, options)
 
     def update(
         self,
@@ -133,7 +113,7 @@ class API:
     ) -> Obj:
         """Replace an object, or its status."""
         return changing.update(
-            self._state, self._find(resource), obj, namespace,
+            self, self._find(resource), obj, namespace,
             name=name, subresource=subresource, options=options,
         )  # fmt: skip
 
@@ -150,7 +130,7 @@ class API:
     ) -> Obj:
         """Patch an object, or its status."""
         return changing.patch(
-            self._state, self._find(resource), name, body, namespace,
+            self, self._find(resource), name, body, namespace,
             content_type=content_type, subresource=subresource, options=options,
         )  # fmt: skip
 
@@ -167,7 +147,7 @@ class API:
     ) -> Obj:
         """Server-side apply; ``options.manager`` names the applier."""
         return applying.apply(
-            self._state, self._find(resource), name, body, namespace,
+            self, self._find(resource), name, body, namespace,
             options=options, force=force, subresource=subresource,
         )  # fmt: skip
 
@@ -179,7 +159,7 @@ class API:
         options: DeleteOptions | None = None,
     ) -> tuple[Obj, bool]:
         """Delete; returns the object and whether it is gone (else it only began to terminate)."""
-        return deleting.delete(self._state, self._find(resource), name, namespace, options)
+        return deleting.delete(self, self._find(resource), name, namespace, options)
 
     def delete_collection(
         self,
@@ -188,21 +168,21 @@ class API:
         options: DeleteOptions | None = None,
     ) -> StoredPage:
         """Delete all that the query selects; returns what was selected."""
-        return deleting.delete_collection(self._state, self._find(resource), query, options)
+        return deleting.delete_collection(self, self._find(resource), query, options)
 
     def bind(
         self, name: str, namespace: str, binding: Obj, options: WriteOptions | None = None
     ) -> None:
         """``pods/binding``: give a pod its node."""
-        pods.bind(self._state, name, namespace, binding, options)
+        pods.bind(self, name, namespace, binding, options)
 
     def evict(self, name: str, namespace: str, options: DeleteOptions | None = None) -> None:
         """``pods/eviction``: delete a pod if its disruption budget allows it."""
-        pods.evict(self._state, name, namespace, options)
+        pods.evict(self, name, namespace, options)
 
     def scale(self, resource: str | ServedResource, name: str, namespace: str) -> Obj:
         """``scale``: how many pods a workload has."""
-        return scaling.get(self._state, self._find(resource), name, namespace)
+        return scaling.get(self, self._find(resource), name, namespace)
 
     def set_scale(
         self,
@@ -218,12 +198,7 @@ class API:
         kind = self._find(resource)
         if content_type:
             return scaling.patch(
-                self._state, kind, name, body, namespace,
+                self, kind, name, body, namespace,
                 content_type=content_type, options=options,
             )  # fmt: skip
-        return scaling.update(self._state, kind, body, namespace, name=name, options=options)
-
-    @staticmethod
-    def shown(resource: ServedResource, obj: Obj) -> Obj:
-        """A stored object in the version of a resource."""
-        return bodies.shown(resource, obj)
+        return scaling.update(self, kind, body, namespace, name=name, options=options)
