@@ -9,6 +9,7 @@ from rte.k8s.podspec import parse_pod
 from rte.model.pod import QOS, Pod
 from rte.model.quantity import parse_resource
 from rte.nrt import attributes, numaplacement
+from tests.conformance import consumers
 
 
 def check_podfingerprint(case: dict[str, Any]) -> list[str]:
@@ -16,7 +17,7 @@ def check_podfingerprint(case: dict[str, Any]) -> list[str]:
     signature = attributes.sign((namespace, name) for namespace, name in case["pods"])
     differences += _differ("sign", signature, case["sign"])
     for candidate, want in case["checks"]:
-        differences += _differ(candidate, attributes.check(candidate, signature), want)
+        differences += _differ(candidate, consumers.check(candidate, signature), want)
     return differences
 
 
@@ -29,7 +30,7 @@ def check_podfingerprint_pods(case: dict[str, Any]) -> list[str]:
     for entry in case["pods"]:
         differences += _unknown(entry, {"pod", "relevant", "exclusive", "pinned"})
         pod = _raw_pod(entry["pod"])
-        pinned = attributes.exclusive_containers(pod, nrt_resources)
+        pinned = consumers.exclusive_containers(pod, nrt_resources)
         relevant = _is_relevant(entry["pod"], case["informerMode"])
         differences += _differ(f"{pod.name} pinned", pinned, entry["pinned"])
         differences += _differ(f"{pod.name} exclusive", bool(pinned), entry["exclusive"])
@@ -73,11 +74,11 @@ def _decode(entry: dict[str, Any]) -> dict[str, Any]:
     vectors = {int(zone): text for zone, text in entry["vectors"].items()}
     stage = "metadata"
     try:
-        payload = numaplacement.parse_metadata(entry["metadata"], vectors)
+        payload = consumers.parse_metadata(entry["metadata"], vectors)
         stage = "validate"
-        numaplacement.validate(payload)
+        consumers.validate(payload)
         stage = "result"
-        zones = numaplacement.decode(payload, ids)
+        zones = consumers.decode(payload, ids)
     except numaplacement.PlacementError as error:
         return {"err": str(error.problem), "at": stage}
     return {"numa": [zones[container] for container in ids]}

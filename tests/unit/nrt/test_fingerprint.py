@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import attributes
-from rte.nrt.attributes import SignatureVerdict
+from tests.conformance import consumers
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_the_order_of_pods_does_not_matter(pods: list, randomness) -> None:
 @pytest.mark.parametrize(
     ("candidate", "verdict"),
     [
-        ("pfp0v001b62c44d557501be8", SignatureVerdict.OK),
-        ("pfp0v001ef46db3751d8e999", SignatureVerdict.MISMATCH),
-        ("pfp0v001b62c44d557501BE8", SignatureVerdict.MISMATCH),
-        ("pfp0v001b62c44d5", SignatureVerdict.MISMATCH),
-        ("pfp0v001b62c44d", SignatureVerdict.MALFORMED),
-        ("PFP0v001b62c44d557501be8", SignatureVerdict.MALFORMED),
-        ("pfp0v002b62c44d557501be8", SignatureVerdict.VERSION),
-        ("", SignatureVerdict.MALFORMED),
+        ("pfp0v001b62c44d557501be8", consumers.SignatureVerdict.OK),
+        ("pfp0v001ef46db3751d8e999", consumers.SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d557501BE8", consumers.SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d5", consumers.SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d", consumers.SignatureVerdict.MALFORMED),
+        ("PFP0v001b62c44d557501be8", consumers.SignatureVerdict.MALFORMED),
+        ("pfp0v002b62c44d557501be8", consumers.SignatureVerdict.VERSION),
+        ("", consumers.SignatureVerdict.MALFORMED),
     ],
 )
-def test_a_candidate_is_compared(candidate: str, verdict: SignatureVerdict) -> None:
-    assert attributes.check(candidate, attributes.sign([("a", "b")])) is verdict
+def test_a_candidate_is_compared(candidate: str, verdict: consumers.SignatureVerdict) -> None:
+    assert consumers.check(candidate, attributes.sign([("a", "b")])) is verdict
 
 
 def pod(qos: QOS, kind: ContainerKind = ContainerKind.APP, **requests: int) -> Pod:
@@ -76,4 +76,4 @@ def pod(qos: QOS, kind: ContainerKind = ContainerKind.APP, **requests: int) -> P
 def test_which_pods_the_plug_in_takes_for_exclusive(
     subject: Pod, nrt_resources: frozenset[str], exclusive: bool
 ) -> None:
-    assert bool(attributes.exclusive_containers(subject, nrt_resources)) is exclusive
+    assert bool(consumers.exclusive_containers(subject, nrt_resources)) is exclusive

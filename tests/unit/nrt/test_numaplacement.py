@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rte.nrt import numaplacement
 from rte.nrt.numaplacement import PlacementError, RefusedData
+from tests.conformance import consumers
 from tests.depth import scaled
 
 containers = st.tuples(*[st.text(max_size=4)] * 3)
@@ -27,7 +28,7 @@ containers = st.tuples(*[st.text(max_size=4)] * 3)
 )
 def test_numbers_are_leb89(value: int, text: str) -> None:
     assert numaplacement._encode_number(value) == text
-    assert numaplacement._decode_vector(text) == [value]
+    assert consumers.decode_vector(text) == [value]
 
 
 @given(
@@ -42,12 +43,12 @@ def test_placements_survive_their_encoding(case: tuple) -> None:
     zones, placements = case
     payload = numaplacement.encode(zones, placements.items())
 
-    parsed = numaplacement.parse_metadata(payload.metadata(), payload.vectors)
-    numaplacement.validate(parsed)
+    parsed = consumers.parse_metadata(payload.metadata(), payload.vectors)
+    consumers.validate(parsed)
 
     # Containers may share a hash only when NUL in a name makes them one text: not in real names.
     if not any("\0" in part for container in placements for part in container):
-        assert numaplacement.decode(parsed, placements) == placements
+        assert consumers.decode(parsed, placements) == placements
 
 
 @given(st.text(), st.dictionaries(st.integers(-2, 9), st.text(max_size=6)), st.lists(containers))
@@ -57,9 +58,9 @@ def test_garbage_is_refused_or_decoded_but_never_crashes(
 ) -> None:
     for text in (metadata, f"npv0v001::ve=leb89::cc={len(ids)}::nn=4::bn=0::{metadata}"[:-2]):
         try:
-            payload = numaplacement.parse_metadata(text, vectors)
-            numaplacement.validate(payload)
-            numaplacement.decode(payload, ids)
+            payload = consumers.parse_metadata(text, vectors)
+            consumers.validate(payload)
+            consumers.decode(payload, ids)
         except PlacementError as error:
             assert "\n" not in str(error)
 

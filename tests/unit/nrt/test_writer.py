@@ -13,6 +13,7 @@ from rte.model.machine import CPU, Machine, PCIZones, Zone
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeReading, NodeState, PodRef
 from rte.nrt import koordinator, node_state, numaplacement
 from rte.nrt.attributes import sign
+from tests.conformance import consumers
 
 from .states import GIB, busy_reading, machine_of, regular_topology, states
 
@@ -371,11 +372,11 @@ def test_placement_is_told_under_single_numa_node() -> None:
     )
     vector = document["zones"][0]["attributes"][0]
     assert vector["name"] == numaplacement.VECTOR_ATTRIBUTE
-    payload = numaplacement.parse_metadata(
+    payload = consumers.parse_metadata(
         attributes(document)[numaplacement.METADATA_ATTRIBUTE], {0: vector["value"]}
     )
     containers = [(pod.namespace, pod.name, "application") for pod in reading.pods]
-    assert list(numaplacement.decode(payload, containers).values()) == [0, 0, 0, 1, 1, 1, 1]
+    assert list(consumers.decode(payload, containers).values()) == [0, 0, 0, 1, 1, 1, 1]
     assert "attributes" not in document["zones"][1]
 
 
