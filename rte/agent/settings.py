@@ -324,18 +324,13 @@ class AgentSettings:
             accounting=accounting.ReadingOptions(
                 reference_container=self.reference_container, exclude_pods=self.exclude_pods
             ),
-            publish=self.nrt_options(),
-        )
-
-    def nrt_options(self, owner_uid: str = "") -> WriterOptions:
-        """What to publish; ``owner_uid`` is the Node's UID where it is known."""
-        return WriterOptions(
-            owner_uid=owner_uid,
-            fingerprint=self.fingerprint,
-            koordinator=self.koordinator_annotations,
-            numaplacement=self.numaplacement,
-            legacy_policies=self.legacy_policies,
-            groups=self.group_inventory,
-            nic_speeds=dict(self.nic_speeds),
-            exclude_resources=self.exclude_resources,
+            publish=WriterOptions(
+                fingerprint=self.fingerprint,
+                koordinator=self.koordinator_annotations,
+                numaplacement=self.numaplacement,
+                legacy_policies=self.legacy_policies,
+                groups=self.group_inventory,
+                nic_speeds=dict(self.nic_speeds),
+                exclude_resources=self.exclude_resources,
+            ),
         )

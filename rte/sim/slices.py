@@ -20,7 +20,6 @@ def slices_of(
     node: dict[str, Any],
     driver: str,
     *,
-    generation: int = 1,
     without: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
     """The slices of a driver's pool on a node, owned by the Node object.
@@ -56,7 +55,7 @@ def slices_of(
                 "nodeName": name,
                 "pool": {
                     "name": name,
-                    "generation": generation,
+                    "generation": 1,
                     "resourceSliceCount": len(parts),
                 },
                 "devices": part,

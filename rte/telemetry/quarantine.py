@@ -8,7 +8,7 @@ others merely cannot be read is told once (:class:`MalformedObjects`).
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -16,7 +16,6 @@ from rte import errors
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
     from types import TracebackType
 
 #: Seconds for which something is put aside: at first, doubled with each fault, at last.
@@ -205,18 +204,18 @@ def _place(error: Exception) -> str:
 
 
 class MalformedObjects:
-    """By kind and key, with the reason; metric ``malformed`` has their number."""
+    """By kind and key, with the reason; metric ``malformed`` has their number.
+
+    Attributes:
+        reasons: kind -> key -> why it cannot be read.
+    """
 
     def __init__(self) -> None:
-        self._reasons: dict[str, dict[str, str]] = {}
-
-    def keys(self, kind: str) -> AbstractSet[str]:
-        """Those of one kind."""
-        return self._reasons.get(kind, {}).keys()
+        self.reasons: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
     def note(self, kind: str, key: str, why: str = "", name: str = "") -> list[Measured | Said]:
         """What became of reading one; without ``why`` it is sound, or gone. Told is what is new."""
-        known = self._reasons.setdefault(kind, {})
+        known = self.reasons[kind]
         if known.get(key, "") == why:
             return []
         if why:

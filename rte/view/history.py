@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rte.reader.json import Json, JsonObject
 
 
+#: Of decisions, and of samples.
+_MOST_POINTS = 5000
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     at: float
@@ -27,18 +31,17 @@ class History:
 
     Args:
         most_bytes: of all encoded changes; the oldest are folded into the beginning.
-        most_points: of decisions, and of samples.
     """
 
-    def __init__(self, *, most_bytes: int = 32 << 20, most_points: int = 5000) -> None:
+    def __init__(self, *, most_bytes: int = 32 << 20) -> None:
         self._most = most_bytes
         self._bytes = 0
         self._base: dict[str, bytes] = {}
         self._base_waiting = b"[]"
         self._begins: float | None = None
         self._changes: deque[_Change] = deque()
-        self.decisions: deque[JsonObject] = deque(maxlen=most_points)
-        self.samples: deque[JsonObject] = deque(maxlen=most_points)
+        self.decisions: deque[JsonObject] = deque(maxlen=_MOST_POINTS)
+        self.samples: deque[JsonObject] = deque(maxlen=_MOST_POINTS)
 
     @property
     def begins(self) -> float | None:

@@ -58,7 +58,6 @@ def read_koordinator_pod(
     qos: QOS,
     cpu_milli: int,
     priority: int | None = None,
-    default_bind: str = FULL_PCPUS,
 ) -> KoordinatorPod:
     """Read labels and annotations of a pod.
 
@@ -67,7 +66,6 @@ def read_koordinator_pod(
         qos: Kubernetes QoS class, from which defaults follow.
         cpu_milli: the pod's effective CPU request.
         priority: ``spec.priority``.
-        default_bind: the scheduler's default CPU bind policy.
 
     Raises:
         errors.ParseError: an annotation is not the JSON object that it should be, names an unknown
@@ -80,9 +78,9 @@ def read_koordinator_pod(
     label = str(labels.get(QOS_LABEL, ""))
     label = label if label in QOS_CLASSES else ""
     required = str(spec.get("requiredCPUBindPolicy", ""))
-    preferred = str(spec.get("preferredCPUBindPolicy", "")) or default_bind
-    required = default_bind if required == "Default" else required
-    preferred = default_bind if preferred == "Default" else preferred
+    preferred = str(spec.get("preferredCPUBindPolicy", "")) or FULL_PCPUS
+    required = FULL_PCPUS if required == "Default" else required
+    preferred = FULL_PCPUS if preferred == "Default" else preferred
     policy = required or preferred
     numa_policy = str(numa.get("numaTopologyPolicy", ""))
     if numa_policy and numa_policy not in POLICIES:

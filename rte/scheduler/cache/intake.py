@@ -117,7 +117,8 @@ class Intake:
             taken.malformed = ("/".join(str(part) for part in parts if part), str(error))
             taken.author = self._author(collection, key, metadata, taken)
         name, why = taken.malformed
-        taken.told = self._malformed.note(collection, key, why, name)
+        if why or key in self._malformed.reasons[collection]:
+            taken.told = self._malformed.note(collection, key, why, name)
         return taken
 
     def _author(
@@ -148,7 +149,7 @@ class Intake:
                 for uid, pod in self._cluster.pods.items()
                 if uid not in found and pod.version <= version
             ]
-            known = self._cluster.gangs.terminal.keys() | self._malformed.keys("pods")
+            known = self._cluster.gangs.terminal.keys() | self._malformed.reasons["pods"].keys()
             lost += [uid for uid in known - self._cluster.pods.keys() if uid not in found]
         else:
             lost = list(self._known.get(collection, set()) - set(found))

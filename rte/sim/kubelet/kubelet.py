@@ -62,7 +62,6 @@ class Kubelet:
         devices: device plugins' devices by resource.
         version: kubelet version; decides which admission rules hold.
         root: directory for state files and sockets; None: neither files nor sockets.
-        labels: further labels of the Node.
         timing: how long things take.
         execute: which of the possible answers it gives; a real kubelet picks devices at random.
 
@@ -81,7 +80,6 @@ class Kubelet:
         devices: Mapping[str, DevicePool] | None = None,
         version: str = releases.NEWEST,
         root: Path | None = None,
-        labels: Mapping[str, str] | None = None,
         timing: Timing = DEFAULT_TIMING,
         execute: Execute = placement.execute,
     ) -> None:
@@ -92,7 +90,6 @@ class Kubelet:
         self.root = root
         self.epoch = ""
         self._api = api
-        self._labels = dict(labels or {})
         self._timing = timing
         memory = machine.memory_bytes or sum(zone.memory_bytes for zone in machine.zones)
         self.config = kubelet_config.effective(
@@ -243,7 +240,6 @@ class Kubelet:
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
-            **self._labels,
         }
         node = {
             "metadata": {"name": self.name, "labels": labels},
