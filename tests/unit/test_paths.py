@@ -161,7 +161,7 @@ async def test_a_kubelets_file_from_its_rename_to_the_written_report(tmp_path: P
             while not written.empty():
                 written.get_nowait()
     shortest = min(ways, key=len)
-    judge("a kubelet's file, from rename to written report", shortest, files=40, changes=245)
+    judge("a kubelet's file, from rename to written report", shortest, files=40, changes=240)
 
 
 def _agent(
