@@ -13,6 +13,7 @@ whenever a watch fires, and :func:`rte.model.kubelet.combine` the parts.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -426,7 +427,8 @@ def _signature(path: Path) -> Signature:
 def _read(path: Path, parse: Callable[[bytes, str], _State]) -> _State | None:
     text = bytearray()
     try:
-        with path.open("rb", buffering=0) as file:
+        # Without waiting for a writer, where somebody has put a pipe in its place.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
             while len(text) <= _MAX_FILE_BYTES and (piece := file.read(_PIECE_BYTES)):
                 text += piece
     except FileNotFoundError:

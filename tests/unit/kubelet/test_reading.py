@@ -74,6 +74,17 @@ def test_an_unreadable_file_is_an_error_with_its_path(name: str, state_dir: Path
     assert str(state_dir / name) in str(caught.value)
 
 
+@every_file
+def test_a_pipe_in_place_of_a_file_is_an_error_and_waits_for_nobody(
+    name: str, state_dir: Path
+) -> None:
+    (state_dir / name).unlink()
+    os.mkfifo(state_dir / name)
+    with pytest.raises(errors.RteError, match=name) as caught:
+        statefiles.read_state_files(state_dir)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_directory_without_state_is_an_empty_view(tmp_path: Path) -> None:
     assert statefiles.read_state_files(tmp_path) == StateFiles()
 
