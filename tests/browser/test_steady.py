@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.unit.scheduler.groups.rack import Rack, asking
 from tests.unit.view.clusters import World, add_node, filled, gang, idle, place, wait
 
 POD = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {cpu: '4', memory: 1Gi}}}]}"
@@ -192,6 +193,17 @@ def test_a_pod_that_is_open_is_followed(page, served) -> None:
         "() => document.querySelector('#detail').innerText.includes('On a2, zone')"
     )
     assert "A pod like it, elsewhere" in page.inner_text("#detail")
+
+
+def test_a_pod_with_groups_says_what_it_would_get_or_what_is_free(serve_world, open_page) -> None:
+    rack = Rack()
+    rack.server("n")
+    for uid in (rack.asks(asking({"workers": 300})), rack.asks(asking({"workers": 3}))):
+        page = open_page(f"{serve_world(rack.machine).url}#pod={uid}")
+        page.wait_for_selector("#detail li")
+        told = page.inner_text("#detail")
+        assert ("free in zone 0: " in told) == (rack.where(uid) == "")
+        assert ("group g0 in zone " in told) == (rack.where(uid) != "")
 
 
 def test_a_node_shows_its_hardware_and_who_holds_it(page, served, picture) -> None:

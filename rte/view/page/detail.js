@@ -199,12 +199,24 @@ function answerRow(answer, chosen) {
         + (answer.waits ? " (wait: a pod in front is not confirmed yet)" : "")),
     answer.fits || !answer.message || answer.message === answer.reason ? null
       : el("div", { className: "soft" }, answer.message),
-    ...zones,
+    ...zones, ...groupLines(answer.groups),
     totals.length ? el("div", { className: "soft" }, `node totals: ${totals.join("; ")}`) : null,
     answer.rules ? el("div", { className: "soft" }, answer.rules) : null,
     answer.would_help?.length && !answer.fits
       ? el("div", { className: "soft" }, `would fit without ${answer.would_help.join(", ")}`) : null,
     ...(answer.advice ?? []).map((line) => el("div", {}, line)));
+}
+
+// What processing groups would get on a node, or what is free there.
+function groupLines(groups) {
+  const where = (zone) => zone === null ? "no known zone" : `zone ${zone}`;
+  const gets = (groups?.gets?.groups ?? []).map((each) => `group ${each.name} in ${where(each.zone)}`);
+  const free = (groups?.free ?? []).map((each) => `free in ${where(each.zone)}: ${[
+    `${count(each.cores, "core")} (${count(each.cpus, "CPU")})`,
+    ...Object.entries(each.gpus).map(([model, number]) => `GPU ${model || "of unknown model"} (${number})`),
+    each.nics.length ? count(each.nics.length, "NIC") : ""].filter(Boolean).join("; ")}`);
+  const help = groups?.would_help?.length ? [`would fit without ${groups.would_help.join(", ")}`] : [];
+  return [...gets, ...free, ...help].map((line) => el("div", { className: "soft" }, line));
 }
 
 function answerList(answer) {
