@@ -155,3 +155,38 @@ async def test_a_watch_that_a_proxy_keeps_open_without_its_server_is_given_up(
     await client.create(NODES.path(), node("a"))
     assert await follower.next() == ("ADDED", "a")
     follower.task.cancel()
+
+
+async def test_a_watch_that_ends_at_once_is_waited_out_and_told(
+    client: Client, server: APIServer, follower: Follower, caplog: pytest.LogCaptureFixture
+):
+    assert await follower.next() == ("LISTED", "")
+    async with asyncio.timeout(30):
+        while "the watch ended at once" not in caplog.text:
+            server.faults.drop_watches()
+            await asyncio.sleep(0)
+    await client.create(NODES.path(), node("a"))
+    assert await follower.next() == ("ADDED", "a")
+
+
+@pytest.mark.parametrize(("session_s", "least", "most"), [(100.0, 70, 100), (1.0, 1, 1)])
+async def test_how_long_a_watch_lasts_differs_by_a_third(
+    client: Client, monkeypatch: pytest.MonkeyPatch, session_s: float, least: int, most: int
+):
+    asked: list[int] = []
+    stream = client.stream
+
+    def noted(path: str, params: dict[str, str], **options: Any) -> Any:
+        asked.append(int(params["timeoutSeconds"]))
+        return stream(path, params, **options)
+
+    monkeypatch.setattr(client, "stream", noted)
+    for _ in range(20):
+        follower = Follower(client, session_s=session_s)
+        assert await follower.next() == ("LISTED", "")
+        await client.create(NODES.path(), node("a"))
+        assert await follower.next() == ("ADDED", "a")
+        follower.task.cancel()
+        await asyncio.gather(follower.task, return_exceptions=True)
+        await client.delete(NODES.path("a"))
+    assert all(least <= seconds <= most for seconds in asked)

@@ -42,10 +42,11 @@ class Desk:
         answers: whether binds are carried out at once; else they wait in ``binds``.
         solves: whether the solver answers at once; else its questions wait in ``questions``.
         turns: so many follow each event at most.
+        faulty: internal errors are what the test is about.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    def __init__(self, *, faulty: bool = False, **options: Any) -> None:
+        self.options, self.faulty = options, faulty
         self.machine = SchedulerMachine("rte-scheduler", **options)
         self.listeners = self.machine.listeners
         self.now = 1000.0
@@ -225,6 +226,7 @@ class Desk:
                         self.begin_to_end(pod.uid)
             elif isinstance(effect, Measured):
                 effect.note(_METRICS)
+                assert self.faulty or effect.metric != "faults", self.machine.quarantine.effects
             elif isinstance(effect, Said):
                 effect.say(_LOGGER)
         if self.answers:

@@ -77,7 +77,7 @@ def said(desk: Desk, uid: str) -> str:
 def test_a_pod_that_cannot_be_taken_in_waits_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     plant(monkeypatch, objects, "_gang", lambda obj, _: obj["metadata"]["name"] == "bad", error)
     bad, good = desk.pod("bad"), desk.pod("good")
@@ -93,7 +93,7 @@ def test_a_pod_that_cannot_be_taken_in_waits_with_the_reason(
 def test_it_is_tried_again_later_and_each_time_after_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     tries: list[float] = []
 
@@ -116,7 +116,7 @@ def test_it_is_tried_again_later_and_each_time_after_longer(
 def test_a_change_by_its_author_tries_it_at_once_and_what_we_write_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     plant(monkeypatch, Cycle, "problem", lambda _, pod: pod.labels.get("bad") == "yes")
     bad = desk.pod("bad", labels={"bad": "yes"})
@@ -131,7 +131,7 @@ def test_a_change_by_its_author_tries_it_at_once_and_what_we_write_does_not(
 
 
 def test_the_traceback_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     plant(monkeypatch, Cycle, "problem", lambda _, pod: not pod.shape.malformed)
     for number in range(5):
@@ -145,7 +145,7 @@ def test_the_traceback_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replicas_that_raise_one_after_the_other_are_put_aside_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     desk.turns = 0
     tried: list[str] = []
@@ -167,7 +167,7 @@ def test_replicas_that_raise_one_after_the_other_are_put_aside_together(
 def test_a_node_about_which_one_pod_raises_is_refused_to_that_pod_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     plant(
         monkeypatch,
@@ -186,7 +186,7 @@ def test_a_node_about_which_one_pod_raises_is_refused_to_that_pod_alone(
 def test_a_report_about_which_every_decision_raises_is_not_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     desk.node("b")
 
@@ -209,7 +209,7 @@ def test_a_report_about_which_every_decision_raises_is_not_trusted(
 def test_a_pod_on_a_node_about_which_everything_raises_does_not_take_the_node_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
 
     def poisoned(_self: Profile, _shape: Any, node: NodeEntry) -> bool:
@@ -238,7 +238,7 @@ def test_a_pod_on_a_node_about_which_everything_raises_does_not_take_the_node_aw
 def test_what_could_not_be_taken_in_and_a_list_lacks_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     with monkeypatch.context() as patch:
         plant(patch, Cluster, "set_pod", lambda _, pod, *__: pod.name == "p")
@@ -254,7 +254,7 @@ def test_what_could_not_be_taken_in_and_a_list_lacks_does_not_come_back(
 def test_a_report_that_was_put_aside_does_not_replace_a_newer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
 
     def forged(entry: NodeEntry) -> bool:
@@ -277,7 +277,7 @@ def test_a_report_that_was_put_aside_does_not_replace_a_newer_one(
 def test_what_is_gone_while_it_is_aside_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch, bare: bool
 ) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a", bare=bare)
     desk.pod("there", "1", node_name="a")
     with monkeypatch.context() as patch:
@@ -299,7 +299,7 @@ def test_what_is_gone_while_it_is_aside_does_not_come_back(
 
 def test_a_half_made_reservation_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third of four pods raises when it is placed: none has its place, and none is bound."""
-    square = Square(nodes=2)
+    square = Square(faulty=True, nodes=2)
     calls: list[str] = []
 
     def third(_self: Binding, force: Any, *_: Any) -> bool:
@@ -319,7 +319,7 @@ def test_a_half_made_reservation_is_given_back(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gang_whose_question_cannot_be_answered_is_put_aside() -> None:
-    square = Square(nodes=1)
+    square = Square(faulty=True, nodes=1)
     square.solves = False
     square.group("g", 2)
     uids = square.members("g", ["2", "2"])
@@ -333,7 +333,7 @@ def test_a_gang_whose_question_cannot_be_answered_is_put_aside() -> None:
 
 
 def test_the_end_of_the_process_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a")
     plant(monkeypatch, Cycle, "decide", lambda *_, **__: True, KeyboardInterrupt)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
@@ -379,7 +379,7 @@ def test_faults_anywhere_end_nothing_and_leave_nothing_behind(
     machine comes to what one knows that has read the API afresh.
     """
     rng = random.Random(seed)
-    square = Square(nodes=3, gang_timeout=0.0)
+    square = Square(faulty=True, nodes=3, gang_timeout=0.0)
     with monkeypatch.context() as patch:
         for owner, name in rng.sample(ANYWHERE, 12):
             _raise_now_and_then(patch, rng, owner, name)
@@ -483,7 +483,7 @@ def _meet(square: Square, uid: str, view: Any) -> None:
 
 
 def test_the_pods_of_these_tests_are_bound_when_nothing_raises() -> None:
-    desk = Desk()
+    desk = Desk(faulty=True)
     desk.node("a", state(machine(cpus=8)))
     obj = pod_object("p", "2")
     desk.put("pods", obj["metadata"]["uid"], obj)

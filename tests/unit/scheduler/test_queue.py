@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.framework.events import ClusterEvent, Help, Kind
+from rte.scheduler.loop.messages import Due, Timers
 from rte.scheduler.queue.queue import SchedulingQueue
-from rte.scheduler.queue.waiting import UnitKey
+from rte.scheduler.queue.waiting import EquivalenceClass, UnitKey
 from tests.unit.scheduler.build import World
 
 
@@ -103,3 +104,65 @@ def test_a_pod_whose_shape_changes_moves_to_another_group() -> None:
     queue.push(pod, UnitKey(shape=b"other"))
     assert len(queue) == 1
     assert names(queue) == ["pod"]
+
+
+def sleeper(world: World, queue: SchedulingQueue, name: str, **options: str) -> EquivalenceClass:
+    """The group of one pod, refused at 0 s until a pod is gone."""
+    pod = world.pod(name=name, **options)
+    queue.push(pod, UnitKey(shape=pod.shape.key))
+    group = queue.pop()
+    assert group is not None
+    queue.sleep(group, frozenset({"NodeResourcesFit"}), Kind.POD_GONE)
+    group.seen = 7
+    return group
+
+
+def test_what_may_help_is_looked_at_after_a_rest_and_what_does_at_once() -> None:
+    helps = {"may": Help.ANY, "does": Help.NAMED}
+    for said, has_a_turn in ((("may",), False), (("may", "does"), True), (("does", "may"), True)):
+        world, queue = World(), SchedulingQueue()
+        sleeper(world, queue, "pod")
+        events = [ClusterEvent(Kind.POD_GONE, name) for name in said]
+        queue.wake(events, lambda event, _: helps[event.node], lambda *_: None, 8, 0.5)
+        assert (queue.first(0.5) is not None) is has_a_turn
+        assert queue.first(1.0) is not None
+
+
+def test_once_another_replica_has_decided_all_nodes_are_looked_at_again() -> None:
+    queue = SchedulingQueue()
+    group = sleeper(World(), queue, "pod")
+    queue.rouse_all()
+    assert (group.seen, group.refused_by, group.was_refused) == (-1, frozenset(), False)
+    assert names(queue) == ["pod"]
+
+
+def test_a_sleeper_that_joins_sleepers_is_asked_about_with_them_once() -> None:
+    world, queue = World(), SchedulingQueue()
+    one, other = (sleeper(world, queue, name, cpu=cpu) for name, cpu in (("a", "1"), ("b", "2")))
+    queue.regroup(one.first().uid, other.key)
+    asked = []
+    queue.wake(
+        [ClusterEvent(Kind.POD_GONE, "n")],
+        lambda _, group: asked.append(group) or Help.NONE,
+        lambda *_: None,
+        8,
+    )
+    assert asked == [other]
+    assert queue.sizes()["unschedulable"] == 2
+
+
+def test_room_for_sleepers_is_doubled_when_it_is_full() -> None:
+    world, queue = World(), SchedulingQueue()
+    for number in range(1, 41):
+        sleeper(world, queue, f"p{number}", cpu=f"{number}m")
+    (alike,) = queue._asleep.values()
+    assert alike._needs.shape[1] == 64
+
+
+def test_of_what_is_due_at_one_moment_the_first_set_comes_first() -> None:
+    timers = Timers()
+    assert timers.next() is None
+    for due in (Due.TELL, Due.MINUTE, Due.ASIDE):
+        timers.at(3.0, due)
+    assert timers.next() == 3.0
+    assert [what for what, _ in timers.due(3.0)] == [Due.TELL, Due.MINUTE, Due.ASIDE]
