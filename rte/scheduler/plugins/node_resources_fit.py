@@ -39,11 +39,12 @@ class NodeResourcesFit(NodeFilter):
         return node is not None and not lacking(pod.shape.totals, node)
 
     def may_have_refused(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
-        """Not where the pod had room before."""
+        """Not where the pod had room before, and nobody to whom some of it was promised."""
         node = snapshot.nodes.get(event.node)
         return (
             node is None
             or event.used is None
+            or bool(node.nominated)
             or bool(_lacking(pod.shape.totals, node.allocatable(), event.used))
         )
 

@@ -85,6 +85,7 @@ def test_a_pod_that_waits_gets_its_place_by_one_move() -> None:
     (move,) = town.moves()
     assert move.pod.node == "a"
     assert town.desk.machine.cluster.nominations[large] == "a"
+    assert town.desk.machine.cluster.promises[large].victims == {move.pod.uid}
     again = town.evict()
     # The room is kept for who waits, although the moved pod came to the queue after it.
     assert town.desk.where(again) == "b"
@@ -93,6 +94,20 @@ def test_a_pod_that_waits_gets_its_place_by_one_move() -> None:
     town.desk.run_all()
     notes = [post.note for post in town.desk.told(messages.Post) if post.reason == "Descheduled"]
     assert notes == ["makes room for default/large; there is a place for it on b"]
+
+
+def test_the_least_important_pods_are_looked_at_of_as_many_kinds_as_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(descheduling, "MOST_KINDS", 2)
+    town = Hall()
+    town.run("b", 1, priority=-2)
+    town.run("b", 2, priority=-1)
+    town.desk.pod("large", cpu="8")
+    town.desk.pass_time(EVERY + 2)
+    (asked,) = town.asked()
+    cpus = [one.pod.containers[0].requests["cpu"] for one in asked.movable]
+    assert sorted(cpus) == [1000, 2000]
 
 
 def test_nothing_is_moved_unless_it_is_asked_for() -> None:

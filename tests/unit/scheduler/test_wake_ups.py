@@ -15,7 +15,7 @@ from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.telemetry.effects import Measured
 from tests.depth import scaled
-from tests.unit.scheduler.build import World, machine, state
+from tests.unit.scheduler.build import World, machine, promise, state
 from tests.unit.scheduler.desk import Desk
 
 SOME: dict[str, Any] = {"guaranteed": False, "cpu": "100m"}
@@ -315,3 +315,13 @@ def test_a_node_whose_managers_give_nothing_out_wakes_pods_though_its_agent_is_d
     assert desk.where(waits) == ""
     desk.end(filler)
     assert desk.where(waits) == "plain"
+
+
+def test_a_pod_may_have_been_refused_for_room_that_is_promised_to_another() -> None:
+    world, rule = World(), NodeResourcesFit()
+    world.node("a")
+    pod, other = world.pod(name="pod"), world.pod(name="other")
+    gone = ClusterEvent(Kind.POD_GONE, "a", used={})
+    assert not rule.may_have_refused(gone, pod, world.cluster)
+    world.cluster.nominate(promise(other.uid, "a"), (other.uid,))
+    assert rule.may_have_refused(gone, pod, world.cluster)

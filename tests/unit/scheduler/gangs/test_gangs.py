@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.unit.scheduler.gangs.build import MARKS, Square
 
@@ -296,3 +297,14 @@ def test_what_cannot_be_read_of_a_gang_is_said() -> None:
     desk.pass_time(1.0)
     assert "minMember" in desk.said(uids[0])
     assert any("minMember" in said.text for said in desk.told(messages.Said))
+
+
+def test_pods_of_a_gang_wait_in_the_order_of_the_queue() -> None:
+    square = Square(nodes=0)
+    square.group("g", 3)
+    low, high = square.members("g", ["2"], priority=0), square.members("g", ["2"], priority=5)
+    low += square.members("g", ["2"], priority=0)
+    (key,) = square.machine.cluster.gangs.pods
+    tally = units.tally(square.machine.cluster, key, lambda _: True)
+    assert not isinstance(tally, str)
+    assert [pod.uid for pod in tally.waiting] == [*high, *low]
