@@ -13,7 +13,7 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front import serving
 from rte.scheduler.front.turns import Turns
-from rte.scheduler.shell.cleaner import Cleaner
+from rte.scheduler.shell.cleaner import Cleaner, ReportCollector
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import logs
 from rte.view import routes as view_routes
@@ -88,6 +88,10 @@ async def _main(settings: SchedulerSettings) -> None:
                 settings.profiles,
                 scheduler.is_active,
                 scheduler.metrics.cleaned.inc,
+            ).run()
+        if settings.collect_reports > 0:
+            running["collector"] = ReportCollector(
+                client, settings.collect_reports, scheduler.cluster, scheduler.is_active
             ).run()
         if settings.stats_listen and settings.stats_cert and settings.stats_key:
             serve = extensions.load(extensions.SERVICES, "nhd-statistics")  # it brings gRPC

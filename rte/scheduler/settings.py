@@ -127,6 +127,13 @@ class SchedulerSettings:
             "with the label topology.rte.dev/clean-refused=true; 0: never"
         ),
     ] = 0.0
+    collect_reports: Annotated[
+        Amount,
+        Flag(
+            "delete NodeResourceTopologies whose Node has been gone for this long, as nfd-gc does; "
+            "0: never"
+        ),
+    ] = 0.0
     shared_limit: Annotated[
         Amount,
         Flag("most CPU limits of sharing pods per CPU of the shared pool; 0: no bound", "RATIO"),

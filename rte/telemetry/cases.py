@@ -70,6 +70,8 @@ class CaseBook:
         except FileExistsError:
             return ""
         except (OSError, errors.RteError) as error:
+            with suppress(OSError):
+                path.unlink()  # half of one would be taken for a known one for ever
             return f"the case cannot be kept: {error}"
         return f"see rte explain --case {path}"
 

@@ -107,6 +107,7 @@ SAMPLES = {
     "kueue-controller-name": ("example.com/fit", "example.com/fit"),
     "move-every": ("60", 60.0),
     "clean-refused": ("60", 60.0),
+    "collect-reports": ("3600", 3600.0),
     "kueue-hold": ("0", 0.0),
     "fit-shapes": ("/s.yaml", Path("/s.yaml")),
     "stats-listen": ("127.0.0.1:45655", "127.0.0.1:45655"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from typing import TYPE_CHECKING
 
 from rte.nrt import case as cases
@@ -61,3 +62,19 @@ def test_no_more_than_so_many_are_kept(tmp_path: Path) -> None:
     kept = {path.name for path in tmp_path.iterdir()}
     assert len(kept) == MOST_CASES
     assert "old-0.json" not in kept
+
+
+def test_half_a_case_on_a_full_disk_is_not_taken_for_a_known_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        assert CaseBook(tmp_path).tell(case_of(), "n0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot be kept" in caplog.text
+    assert not list(tmp_path.iterdir())
+    assert CaseBook(tmp_path).tell(case_of(), "n0")
+    (kept,) = tmp_path.iterdir()
+    assert cases.decode(kept.read_text()).node == "n0"
