@@ -305,7 +305,7 @@ class Extender:
 
     def _alone(self, entry: NodeEntry, pod: PodView) -> Status:
         """What the rules over this node alone say."""
-        return self._scheduler.cycle.check_node(entry, pod.shape)
+        return self._scheduler.cycle.profile.check(pod.shape, entry)
 
     def _fits(self, name: str, pod: PodView) -> bool:
         found = self._check(name, pod)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.outlook import Room
     from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
-    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.registry import RuleOptions
     from rte.scheduler.queue.waiting import EquivalenceClass
 
@@ -188,10 +187,6 @@ class Cycle:
             return ()
         return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
-    def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
-        """The answer of the rules that depend on this node alone."""
-        return self.profile.check(shape, entry)
-
     def check(self, entry: NodeEntry, pod: PodView, around: Around = ()) -> Status:
         """One node's answer, with what was promised to others.
 
@@ -261,7 +256,7 @@ class Cycle:
         for row in rest.tolist():
             entry = cluster.rows[row]
             counts[self.check(entry, pod, around).reason] += 1
-            if self.check_node(entry, pod.shape).verdict is not None:
+            if self.profile.check(pod.shape, entry).verdict is not None:
                 judged.append(row)
         return counts, np.append(short, np.array(judged, dtype=np.intp))
 
@@ -273,10 +268,6 @@ class Cycle:
         if said or not (event.node in group.waits_on or event.kind.value & Kind.NODE_ADDED.value):
             return said
         return Help.NODE
-
-    def helps_anywhere(self, event: ClusterEvent, pod: PodView) -> Help:
-        """What an event can do about refusals of other nodes than its own, whatever refuses it."""
-        return self.profile.helps_anywhere(event, pod, self._cluster)
 
     def rooms(self, event: ClusterEvent, refused_by: frozenset[str]) -> Sequence[Room] | None:
         """All of them hold a pod of which :meth:`helps` is true; None: that is open.

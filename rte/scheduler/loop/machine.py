@@ -66,6 +66,7 @@ class SchedulerMachine:
         intake: objects of the API into the cluster.
         binding: decisions that the API has not confirmed yet.
         quarantine: what has caused an internal error, and is put aside.
+        turns: whose turn it is.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class SchedulerMachine:
             effects=self._effects,
         )
         self._waking = Waking(parts)
-        self._turns = SchedulingTurns(parts, name=name, patience=patience)
+        self.turns = SchedulingTurns(parts, name=name, patience=patience)
         #: Pods to which something is promised that is looked at when its time is over.
         self._watched: set[str] = set()
         self._timers.at(0.0, Due.SECOND)
@@ -168,12 +169,12 @@ class SchedulerMachine:
             case messages.Restored():
                 self.intake.restored(event.collection)
             case messages.Leading():
-                self._turns.lead(active=event.active)
+                self.turns.lead(active=event.active)
             case messages.Tick():
                 self._tick(now)
             case messages.Turn():
                 try:
-                    self._turns.turn(now)
+                    self.turns.turn(now)
                 except Exception as error:  # noqa: BLE001 - the next turn is another's
                     self.quarantine.put("steps", "turn", error, now)
             case _:
@@ -186,7 +187,7 @@ class SchedulerMachine:
             for group in self.queue.asleep():
                 if RAISES in group.refused_by:
                     self.queue.rouse(group.first().uid)
-        self._waking.wake(now, self._turns.group, self._review)
+        self._waking.wake(now, self.turns.group, self._review)
         self._watch_promises(now)
         effects = [*self._effects, *self.quarantine.effects]
         self._effects.clear()
@@ -199,22 +200,12 @@ class SchedulerMachine:
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
-        return self._turns.has_work()
+        return self.turns.has_work()
 
     @property
     def active(self) -> bool:
         """Whether this replica decides."""
-        return self._turns.active
-
-    @property
-    def is_in_the_middle(self) -> bool:
-        """Whether the next turn goes on with a decision that was begun."""
-        return self._turns.is_in_the_middle
-
-    @property
-    def went_on(self) -> bool:
-        """Whether the last turn was that of a decision of several steps."""
-        return self._turns.went_on
+        return self.turns.active
 
     @property
     def listeners(self) -> list[Callable[[Sequence[ClusterEvent]], None]]:
@@ -223,7 +214,7 @@ class SchedulerMachine:
 
     def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
         """Put a decision of somebody else (the extender) in force."""
-        self._turns.place(pod, decision, now)
+        self.turns.place(pod, decision, now)
         return self._settled(now)
 
     def is_ours(self, pod: PodView) -> bool:
@@ -273,11 +264,11 @@ class SchedulerMachine:
                 self._bound(event, now)
             case messages.TakenBack():
                 self._told(event.written, now)
-                self._turns.taken_back(event)
+                self.turns.taken_back(event)
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Solved():
-                self._turns.solved(event)
+                self.turns.solved(event)
             case messages.Planned():
                 self._effects += self._moves.planned(event, now)
             case messages.Moved():
@@ -464,8 +455,8 @@ class SchedulerMachine:
             with self._bulkheads.guard("steps", "MakingRoom.second"):
                 self._room.second(now)
             stopped = self.quarantine.holds("steps", "reservations", now) is not None
-            if self._reserves and not self._turns.reserving and not stopped:
-                self._turns.reserving = [self._gangs.reserve(now), self._room.reserve(now)]
+            if self._reserves and not self.turns.reserving and not stopped:
+                self.turns.reserving = [self._gangs.reserve(now), self._room.reserve(now)]
         for plugin in self.cycle.profile.clocked:
             with self._bulkheads.guard("steps", plugin.name):
                 self._passed(plugin.second(now, self.cluster))
@@ -491,4 +482,4 @@ class SchedulerMachine:
         self._kubelets.rejections.tidy(now)
         self._gangs.minute()
         self.quarantine.tidy(now)
-        self._turns.minute(now)
+        self.turns.minute(now)

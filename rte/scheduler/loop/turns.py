@@ -56,6 +56,7 @@ class SchedulingTurns:
         active: this replica decides.
         reserving: searches for nodes to reserve that wait for a turn.
         group: the gang about which something is being found out.
+        went_on: the last turn was that of a decision of several steps.
     """
 
     def __init__(self, parts: Parts, *, name: str, patience: float) -> None:
@@ -73,7 +74,7 @@ class SchedulingTurns:
         self._raised: dict[UnitKey, float] = {}
         self._taking_back: set[str] = set()
         #: Who had the last turn but one, where two that are equal take turns.
-        self._room_had_it = self._long_had_it = False
+        self._room_had_it = self.went_on = False
 
     def has_work(self) -> bool:
         """Whether a turn would decide something."""
@@ -93,12 +94,7 @@ class SchedulingTurns:
         if long is None or long.waits:
             return False
         others = not (self._queue.is_idle(quick=True) and self._room.is_idle())
-        return long.first or not (self._long_had_it and others)
-
-    @property
-    def went_on(self) -> bool:
-        """Whether the last turn was that of a decision of several steps."""
-        return self._long_had_it
+        return long.first or not (self.went_on and others)
 
     def lead(self, *, active: bool) -> None:
         """This replica decides from now on, or does not."""
@@ -128,7 +124,7 @@ class SchedulingTurns:
         if long is not None and self.is_in_the_middle:
             self._go_on(long)
             return
-        self._long_had_it = False
+        self.went_on = False
         if long is None and self.reserving:
             self._go_on(_Deciding(self._reserve(self.reserving.pop(0)), first=False))
             return
@@ -277,7 +273,7 @@ class SchedulingTurns:
 
         ``found``: the answer to its last question, or what finding it out has raised.
         """
-        self._deciding, self.group, self._long_had_it = None, None, True
+        self._deciding, self.group, self.went_on = None, None, True
         unit = self._unit(deciding.group, None, self._bulkheads.now)
         try:
             if isinstance(found, Exception):

@@ -288,7 +288,7 @@ class Scheduler:
 
     def _turn(self) -> None:
         """Decide about one more pod, or go on with a decision that was begun."""
-        began = self._began if self.machine.is_in_the_middle else time.perf_counter()
+        began = self._began if self.machine.turns.is_in_the_middle else time.perf_counter()
         self._step(messages.Turn(), began)
 
     async def _solve(self, effect: Solve, began: float) -> None:
@@ -306,7 +306,7 @@ class Scheduler:
         """A step of a decision that began then."""
         effects = self.machine.handle(event, self._clock())
         took = time.perf_counter() - began
-        if self.machine.went_on:
+        if self.machine.turns.went_on:
             self._began = began
         for effect in effects:
             match effect:

@@ -36,7 +36,7 @@ class Watched:
 
     def bind(self, **options: str) -> PodView:
         pod = self.world.pod(**options)
-        check = self.world.cycle.check_node(self.entry, pod.shape)
+        check = self.world.cycle.profile.check(pod.shape, self.entry)
         assert not check.reason
         self.predictions.expect(self.entry, pod, check)
         self.world.cluster.assume(pod.uid, "n")

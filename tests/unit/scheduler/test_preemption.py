@@ -71,7 +71,7 @@ def test_totals_that_suffice_do_not_make_a_zone() -> None:
     assert plan is not None
     assert len(plan.victims) == 1
     node = world.cluster.nodes["n"].without(frozenset({plan.victims[0].uid}))
-    assert not world.cycle.check_node(node, pod.shape).reason
+    assert not world.cycle.profile.check(pod.shape, node).reason
     assert plan.victims[0] in (first, second, third)
 
 
@@ -146,10 +146,10 @@ def test_of_few_pods_the_set_that_disturbs_least_goes(chooser: random.Random) ->
     enough = [
         (_over(budgets, each), max(p.priority for p in each), len(each))
         for each in sets
-        if not world.cycle.check_node(node.without({p.uid for p in each}), pod.shape).reason
+        if not world.cycle.profile.check(pod.shape, node.without({p.uid for p in each})).reason
     ]
     plan = best(world, pod, *budgets)
-    needs_some = bool(world.cycle.check_node(node, pod.shape).reason)
+    needs_some = bool(world.cycle.profile.check(pod.shape, node).reason)
     assert (plan is not None) == (needs_some and bool(enough))
     if plan is not None:
         assert plan.violations == _over(budgets, plan.victims)

@@ -343,7 +343,9 @@ class Gangs:
     def helps(self, event: ClusterEvent, pod: PodView) -> Help:
         """What an event can do for the gang of the pod."""
         kinds = self._kinds(pod)
-        help_ = max(self._cycle.helps_anywhere(event, each) for each in kinds)
+        help_ = max(
+            self._cycle.profile.helps_anywhere(event, each, self._cluster) for each in kinds
+        )
         if not help_ and self._may_take(event, kinds):
             help_ = Help.ANY
         return Help.NONE if help_ and self._is_hopeless(pod) else help_

@@ -346,7 +346,9 @@ class MakingRoom:
             going = frozenset(uid for uid, pod in entry.pods.items() if not pod.mirror)
         after = entry.without(going)
         ahead = entry.ahead_of(record.pod)
-        status = self._cycle.check_node(after.beside(ahead) if ahead else after, record.pod.shape)
+        status = self._cycle.profile.check(
+            record.pod.shape, after.beside(ahead) if ahead else after
+        )
         if status.reason and not status.waits:
             return self._give_up(record)
         if not late:
