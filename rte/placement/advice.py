@@ -11,37 +11,49 @@ from typing import TYPE_CHECKING
 from rte.model import bits, words
 from rte.model.pod import QOS, ContainerKind
 from rte.model.quantity import ResourceList, format_bytes
-from rte.model.totals import peak
+from rte.model.totals import peak, totals_of
 from rte.placement.kubelet import demand, merge, outcome
 from rte.placement.kubelet.admission import admit
 from rte.placement.kubelet.releases import FULL_PCPUS_ONLY
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rte.model.node import KubeletConfig, NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.explain import Explanation, ZoneAnswer
 
-_MIB = 1 << 20
+#: Smaller requests are whole CPUs and MiB.
+_STEPS = {"cpu": 1000, "memory": 1 << 20}
 #: Smaller requests that are tried: a question about many nodes asks each of them.
 _MOST_TRIED = 8
 _GATES = {"PodLevelResourceManagers": True, "PodLevelResources": True}
 
 
-def advise(state: NodeState, pod: Pod, told: Explanation) -> tuple[str, ...]:
-    """One line for each thing that stands in the way or would help; none where nothing is known."""
+def advise(
+    state: NodeState, pod: Pod, told: Explanation, room: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """One line for each thing that stands in the way or would help; none where nothing is known.
+
+    Args:
+        state: the node.
+        pod: that is to go there.
+        told: the kubelet's answer to it.
+        room: resource -> milli-CPU, bytes or units that the node as a whole has left.
+    """
     if told.admission.verdict is outcome.Verdict.UNCERTAIN or pod.qos is not QOS.GUARANTEED:
         return ()
     if told.admission.admitted:
         apart = list(_apart(pod, told))
         return (*apart, *_as_a_whole(state, pod)) if apart else ()
+    wanted, room = totals_of(pod), room or {}
+    missing = {name: wanted.get(name, 0) - left for name, left in room.items()}
+    short = {name: amount for name, amount in missing.items() if amount > 0}
     return (
         *_far_devices(state, pod),
-        *_smaller(state, pod, told),
-        *_as_a_whole(state, pod),
-        *_setting(state, pod),
+        *_smaller(state, pod, told, short),
+        *(() if short else (*_as_a_whole(state, pod), *_setting(state, pod))),
     )
 
 
@@ -58,13 +70,15 @@ def _far_devices(state: NodeState, pod: Pod) -> Iterator[str]:
             yield f"{name} is in {words.zones(zones)}, where no CPU is for pods: none holds both"
 
 
-def _smaller(state: NodeState, pod: Pod, told: Explanation) -> Iterator[str]:
-    """The largest request that a zone has room for."""
+def _smaller(
+    state: NodeState, pod: Pod, told: Explanation, short: Mapping[str, int]
+) -> Iterator[str]:
+    """The largest request for which a zone, and the node as a whole, has room."""
     container = next(
         (each for each in pod.containers if each.name == told.container),
         max(pod.containers, key=lambda each: each.requests.get("cpu", 0)),
     )
-    shrunk = (less for zone in told.zones for less in _shrunk(container, zone))
+    shrunk = (less for zone in told.zones for less in _shrunk(container, zone, short))
     # Zones that have as much are one question.
     found = {tuple(sorted(less.items())): less for less in shrunk}.values()
     ordered = sorted(found, key=lambda less: (-less.get("cpu", 0), -sum(less.values())))
@@ -75,12 +89,17 @@ def _smaller(state: NodeState, pod: Pod, told: Explanation) -> Iterator[str]:
             return
 
 
-def _shrunk(container: Container, zone: ZoneAnswer) -> Iterator[dict[str, int]]:
-    """What the zone has in place of what it is short of, and one CPU less, for whole cores."""
+def _shrunk(
+    container: Container, zone: ZoneAnswer, short: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """What zone and node have in place of what they are ``short`` of, and one CPU less, for whole
+    cores.
+    """
     less = {}
-    for name, missing in zone.short.items():
-        left = container.requests.get(name, 0) - missing * (1000 if name == "cpu" else 1)
-        less[name] = left // _MIB * _MIB if name == "memory" else left
+    for name in sorted(zone.short.keys() | short.keys()):
+        of_zone = zone.short.get(name, 0) * (1000 if name == "cpu" else 1)
+        left = container.requests.get(name, 0) - max(of_zone, short.get(name, 0))
+        less[name] = left // _STEPS.get(name, 1) * _STEPS.get(name, 1)
     if less and all(left > 0 for left in less.values()):
         yield less
         if less.get("cpu", 0) > 1000:

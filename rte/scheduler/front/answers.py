@@ -257,11 +257,16 @@ def _answer(
         return answer
     asked = replace(pod.shape.pod, uid=pod.kubelet_uid)
     told = explain.explain(outlook.predicted, asked)
+    # What another rule refuses it refuses of a smaller pod as well.
+    is_about_room = check.reason.startswith((told.admission.reason, "Insufficient "))
+    room = {name: free for name, (_, free) in answer.totals.items()}
     return replace(
         answer,
         container=told.container,
         zones=told.zones,
         lands=told.lands if answer.fits else {},
         would_help=tuple(names.get(uid, uid) for uid in told.would_help),
-        advice=() if pod.node else advise(outlook.predicted, asked, told),
+        advice=advise(outlook.predicted, asked, told, room)
+        if is_about_room and not pod.node
+        else (),
     )

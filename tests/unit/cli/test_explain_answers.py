@@ -27,6 +27,20 @@ def test_the_best_node_comes_first(write, cluster, capsys):
     assert answer["nodes"][0]["node"] == answer["chosen"]
 
 
+def test_a_smaller_request_is_proposed_only_where_it_would_help(write, capsys):
+    """Neither for more than the node has left beside shared pods, nor where a taint refuses all."""
+    node, report = node_objects("n")
+    shared = pod_yaml("shared", memory="1Gi", nodeName="n")
+    shared["spec"]["containers"] = [{"name": "c", "resources": {"requests": {"cpu": "11500m"}}}]
+    pod = write("pod.yaml", [pod_yaml("new", 12)])
+    _, told = explained(capsys, "-f", pod, "--from", write("used.yaml", [node, report, shared]))
+    assert "node totals: cpu 3.5 free of 12 wanted" in told
+    assert "would fit with cpu 3 in container c0" in told
+    node["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    _, told = explained(capsys, "-f", pod, "--from", write("tainted.yaml", [node, report]))
+    assert "would fit" not in told
+
+
 def test_node_totals_stand_beside_the_zones_that_refuse(write, cluster, capsys):
     """6 CPUs are free on the node, in two zones of which neither has five."""
     pod = write("pod.yaml", [pod_yaml("new", 5)])

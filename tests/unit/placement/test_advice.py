@@ -30,6 +30,14 @@ def test_the_largest_request_that_fits_is_named_and_fits():
     assert placement.admit(state, pod("a", container("main", cpus=8, memory=1))).admitted
 
 
+@pytest.mark.parametrize(("room", "told"), [(5500, "cpu 5"), (8000, "cpu 8"), (900, "")])
+def test_no_more_is_proposed_than_the_node_as_a_whole_has_left(room: int, told: str) -> None:
+    """Pods of the shared pool are in no zone's account."""
+    asked, state = pod("a", container("main", cpus=12, memory=1)), build.node()
+    lines = advise(state, asked, explain(state, asked), {"cpu": room})
+    assert lines == ((f"would fit with {told} in container main",) if told else ())
+
+
 def test_memory_is_made_smaller_too():
     (first, *_) = advice(build.node(), pod("a", container("main", cpus=12, memory=40)))
     assert first.startswith("would fit with cpu 8, memory ")
