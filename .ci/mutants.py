@@ -1,4 +1,7 @@
-"""Mutation testing draws wrong programs that can be played, and plays them."""
+"""Mutation testing draws wrong programs that can be played, and plays them.
+
+In CI, whose environment has the libraries that draw them: a user's fresh clone has not.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from tools import mutants
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("room", ["queue", "liveness"])
