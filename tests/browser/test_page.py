@@ -151,6 +151,7 @@ def test_a_pod_across_zones_is_told(page) -> None:
     page.reload()
     page.wait_for_selector("#detail:visible")
     assert "✗ It is spread over zones." in page.inner_text("#detail")
+    assert "On b1, zones 0-1." in page.inner_text("#detail")
 
 
 def test_a_waiting_pod_tells_why_and_why_not_here(page, picture) -> None:

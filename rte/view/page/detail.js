@@ -120,7 +120,7 @@ function nodeDetail(name) {
   return [
     el("p", { className: "soft" }, [node.pool, node.kubelet, node.policy && `${node.policy}, ${node.scope} scope`,
       node.managers && `CPU manager ${node.managers.cpu}, memory manager ${node.managers.memory}`,
-      node.reserved && `CPUs ${node.reserved} reserved`, node.unschedulable && "cordoned"]
+      node.reserved && `reserved CPUs: ${node.reserved}`, node.unschedulable && "cordoned"]
       .filter(Boolean).join(" · ")),
     node.trust ? el("p", { className: "no" }, node.trust) : null, zones,
     rows.length ? table(["colour", "pod", "zones", "CPUs"], rows) : el("p", {}, "No pods."),
@@ -191,7 +191,7 @@ function answerRow(answer, chosen) {
     return `${name} ${told(free)} free of ${told(wanted)} wanted`;
   });
   const lands = Object.entries(answer.lands ?? {}).filter(([, ids]) => ids.length)
-    .map(([name, ids]) => `${name} in zone ${ids.join("+")}`).join(", ");
+    .map(([name, ids]) => `${name} in ${zonesText(ids)}`).join(", ");
   const verdict = answer.fits ? `fits${lands ? `: ${lands}` : ""}` : answer.reason;
   return el("li", { "data-key": answer.node }, toNode(answer.node),
     " ", el("span", { className: answer.fits ? "yes" : "no" },

@@ -113,7 +113,13 @@ function byName(a, b) {
 }
 
 function zonesText(zones) {
-  return zones?.length ? `zone ${zones.join(" + ")}` : "";
+  const runs = [];
+  for (const zone of zones ?? []) {
+    const last = runs.at(-1);
+    if (last && zone === last[1] + 1) last[1] = zone; else runs.push([zone, zone]);
+  }
+  const list = runs.map(([first, last]) => first === last ? first : `${first}-${last}`).join(",");
+  return zones?.length ? `zone${zones.length > 1 ? "s" : ""} ${list}` : "";
 }
 
 function total(zones, key) {
