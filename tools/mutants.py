@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 #: Tests of one mutant: how much slower they may be than with the right code, in CPU seconds, and
 #: how long they may wait where the machine has no time for them.
-_SLOWER, _LEAST_SECONDS, _PATIENCE = 5, 10, 12
+_SLOWER, _LEAST_SECONDS, _PATIENCE = 5, 10, 4
 _MEMORY = 8 << 30
 
 
