@@ -148,14 +148,16 @@ class Tolerance:
 
     What is overwritten is repaired at once. More than ``repairs`` times within ``window_s``: the
     object is shared, so annotations that others write too are left to them; and what is overwritten
-    within ``reacts_s`` of a repair, by somebody who watches as we do, is repaired after ``waits``.
+    within ``reacts_s`` of a repair, ``reactions`` times in a row, by somebody who watches as we do,
+    is repaired after ``waits``; once or twice it is another rival's, or a coincidence.
     Nobody interfered for ``quiet_s``: claim it again; each relapse doubles that, up to a day.
     """
 
     repairs: int = 5
     window_s: float = 600.0
     quiet_s: float = 600.0
-    reacts_s: float = 1.0
+    reacts_s: float = 0.5
+    reactions: int = 3
     waits: Backoff = field(default_factory=lambda: Backoff(1.0, 30.0))
     sharing: bool = False
     repair_at: float = -math.inf
@@ -163,6 +165,7 @@ class Tolerance:
     _overwrites: deque[float] = field(default_factory=deque)
     _last_foreign: float = 0.0
     _relapses: int = 0
+    _reactions: int = 0
 
     def repaired(self, now: float) -> None:
         """Our part is as it should be."""
@@ -174,10 +177,13 @@ class Tolerance:
         if not ours_overwritten:
             return False
         if self.sharing:
-            if now - self._repaired_at < self.reacts_s:
-                self.repair_at = self._repaired_at + self.waits.failed()
-            else:
+            if now - self._repaired_at >= self.reacts_s:
+                self._reactions = 0
                 self.waits.worked()
+                return False
+            self._reactions += 1
+            if self._reactions >= self.reactions:
+                self.repair_at = self._repaired_at + self.waits.failed()
             return False
         self._overwrites.append(now)
         while self._overwrites[0] < now - self.window_s:

@@ -370,7 +370,7 @@ async def test_who_overwrites_us_again_and_again_does_not_get_a_write_war(
     await publisher.watched()
     await _rival(publisher, 20)
     assert publisher.count("rte_sharing") == 1
-    assert publisher.writes() == 5  # the creation, three repairs, the first one while sharing
+    assert publisher.writes() == 7  # the creation, three repairs, the first three while sharing
     assert any("stop one of the two writers" in record.message for record in caplog.records)
     publisher.offer(nrt(2))
     await publisher.until(lambda: publisher.number() == "2")
@@ -394,7 +394,9 @@ async def test_when_the_rival_is_gone_the_whole_object_is_maintained_again(make,
 
 
 async def test_a_rival_that_strips_our_annotations_gets_them_back_at_a_slow_pace(make, server):
-    publisher = make(tolerance=Tolerance(repairs=0, reacts_s=600.0, waits=Backoff(0.2, 0.2)))
+    publisher = make(
+        tolerance=Tolerance(repairs=0, reacts_s=600.0, reactions=1, waits=Backoff(0.2, 0.2))
+    )
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)

@@ -156,10 +156,15 @@ def test_overwrites_far_apart_and_harmless_edits_never_add_up():
 
 
 def test_who_writes_again_at_once_is_repaired_ever_later_and_others_at_once():
-    tolerance = Tolerance(repairs=0)
+    tolerance = Tolerance(repairs=0, reactions=3)
     assert tolerance.foreign_write(0, ours_overwritten=True)
     waits = []
     now = 1.0
+    for _ in range(2):  # may be a coincidence
+        tolerance.repaired(now)
+        assert not tolerance.foreign_write(now + 0.1, ours_overwritten=True)
+        assert tolerance.repair_at <= now
+        now += 1
     for _ in range(8):
         tolerance.repaired(now)
         assert not tolerance.foreign_write(now + 0.1, ours_overwritten=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +56,12 @@ def nfd(obj: dict[str, Any]) -> None:
     """Zones and attributes of its own, and its Namespace for an owner."""
     obj["metadata"]["ownerReferences"] = [NAMESPACE]
     obj["attributes"] = [{"name": "nodeTopologyPodsFingerprint", "value": "pfp0v001nfd"}]
+    obj["zones"] = [{"name": "node-0", "type": "Node", "resources": []}]
+
+
+def rte(obj: dict[str, Any]) -> None:
+    """Zones and attributes of its own, and nothing else."""
+    obj["attributes"] = [{"name": "nodeTopologyPodsFingerprint", "value": "pfp0v001rte"}]
     obj["zones"] = [{"name": "node-0", "type": "Node", "resources": []}]
 
 
@@ -170,6 +177,37 @@ def test_zones_and_attributes_stay_ours_and_koordinators_annotations_go_to_koord
         assert annotations.items() >= THEIRS.items()
         assert annotations["topology.rte.dev/node-state"]
     assert len([line for line in hour.log if "stop one of the two writers" in line]) == 1
+
+
+def test_three_rivals_at_once_that_answer_nobody_are_each_repaired_at_once() -> None:
+    """By chance one of them writes soon after a repair, all the time."""
+    hour, rng, overwrites = Hour(), random.Random(1), 0
+    hour.feed(messages.Offered(Observation(hour.truth, 0.0)))
+    hour.run(1)
+
+    def by(rival: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
+        def write() -> None:
+            nonlocal overwrites
+            obj = copy.deepcopy(hour.stored)
+            assert obj is not None
+            rival(obj)
+            overwrites += obj != hour.stored
+            hour.store(obj)
+
+        return write
+
+    def change() -> None:
+        """A pod comes or goes, which NFD notices as we do, by the kubelet's file."""
+        hour.change()
+        hour.at(hour.now + rng.uniform(0.05, 0.15), by(nfd))
+        hour.at(hour.now + rng.uniform(1.5, 3.5), change)
+
+    for seconds, rival in ((3.0, koordlet), (20.0, nfd), (10.0, rte)):
+        hour.every(seconds, by(rival))
+    change()
+    hour.run(3600)
+    assert overwrites > 2000
+    assert hour.wrong_s < 0.05 * overwrites
 
 
 def test_who_answers_each_of_our_writes_at_once_costs_two_writes_a_minute() -> None:
