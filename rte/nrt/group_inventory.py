@@ -197,11 +197,7 @@ def _told(
 
 
 def _pages(pools: Mapping[int, int]) -> dict[str, int]:
-    return {_size(size): count for size, count in sorted(pools.items()) if count}
-
-
-def _size(size: int) -> str:
-    return quantity.page_size(size)
+    return {quantity.page_size(size): count for size, count in sorted(pools.items()) if count}
 
 
 def _cores(machine: Machine) -> Iterator[Core]:

@@ -162,7 +162,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             raise errors.ParseError("pod", metadata.name, "no metadata.uid")
         annotations = metadata.annotations or {}
         message = str(status.message or "")
-        owner = metadata.controller
+        owner, grace = metadata.controller, spec.termination_grace_period_seconds
         return PodView(
             uid=metadata.uid or "",
             kubelet_uid=wire.kubelet_uid(obj["metadata"]),
@@ -180,7 +180,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             stays=annotations.get(STAYS) == "false"
             or any(each.kind in _OF_ITS_NODE for each in metadata.owner_references or ()),
             lasting=bool(owner.uid) and (spec.restart_policy or "Always") == "Always",
-            grace_s=_or(spec.termination_grace_period_seconds, DEFAULT_GRACE_S),
+            grace_s=DEFAULT_GRACE_S if grace is None else grace,
             terminal=status.phase in TERMINAL,
             deleting=bool(metadata.deletion_timestamp),
             preempted=bool(metadata.deletion_timestamp) and _is_preempted(status),
@@ -244,10 +244,6 @@ def gang_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GangKey | None:
     labels = metadata.labels or {}
     named = next((labels[label] for label in gang.POD_GROUP_LABELS if labels.get(label)), None)
     return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, named) if named else None
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 def _is_preempted(status: wire.PodStatus) -> bool:

@@ -96,7 +96,8 @@ class Bulkheads:
         key = key_of(collection, metadata if isinstance(metadata, dict) else {})
         known = self._objects.get((collection, key))
         if known is not None:
-            if self.quarantine.holds(collection, key, now) and _alike(known.obj, event.obj):
+            is_as_it_was = _authored(known.obj) == _authored(event.obj)
+            if is_as_it_was and self.quarantine.holds(collection, key, now):
                 self._objects[collection, key] = event
                 return
             del self._objects[collection, key]
@@ -319,12 +320,8 @@ class Bulkheads:
                 self._cluster.set_node(info)
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the author of an object has left it as it was."""
-    return _authored(one) == _authored(other)
-
-
 def _authored(obj: Mapping[str, Any]) -> tuple[object, ...]:
+    """What its author says in an object: where that is equal, it was left as it was."""
     metadata, status = obj.get("metadata") or {}, obj.get("status")
     said = (metadata.get(key) for key in ("annotations", "labels", "deletionTimestamp"))
     phase = status.get("phase") if isinstance(status, dict) else None

@@ -185,9 +185,6 @@ class Gangs:
             return False
         return not book.condition(key) or self._said.get(key, ("", ""))[0] == "True"
 
-    def _tally(self, key: GangKey) -> GangTally | str:
-        return units.tally(self._cluster, key, self._waits_now)
-
     def _waits_now(self, pod: PodView) -> bool:
         return (
             self._waits(pod)
@@ -316,7 +313,7 @@ class Gangs:
         """How the gangs of a unit stand; a text where they cannot be placed yet."""
         found = []
         for key in unit:
-            count = self._tally(key)
+            count = units.tally(self._cluster, key, self._waits_now)
             if isinstance(count, str):
                 return f"waits: {count}"
             if count.lacking:

@@ -103,7 +103,9 @@ def _begin_grace(
             return False, 0
         if period is None or period >= left:
             return True, left
-        shorter = _moment(metadata["deletionTimestamp"]) - timedelta(seconds=left - period)
+        shorter = datetime.fromisoformat(metadata["deletionTimestamp"]) - timedelta(
+            seconds=left - period
+        )
         now = state.clock()
         if shorter < now:
             shorter, period = now, 1 if period else 0
@@ -173,7 +175,3 @@ def is_finished(kind: ServedResource, obj: Obj) -> bool:
     if kind.table == "namespaces" and obj["spec"].get("finalizers"):
         return False
     return not metadata.get("deletionGracePeriodSeconds")
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
