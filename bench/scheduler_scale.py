@@ -205,7 +205,7 @@ def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: f
         if decision.node:
             placed += 1
             cluster.assume(view.uid, decision.node)
-            cycle.placed(view)
+            cycle.zone_room.placed(view.shape)
             unconfirmed.append((done, view))
         if time.process_time() - begin > most_s:
             break
