@@ -40,7 +40,7 @@ _LANES = {
         "test_differential_api", "test_groups", "test_identity", "test_reading", "test_scheduler",
         "test_whole",
     ),
-    "cluster-3": ("test_differential_kubelet",),
+    "cluster-3": ("test_differential_kubelet", "test_rivals"),
     "cluster-4": (
         "test_differential_scheduler", "test_documents", "test_field", "test_guides",
         "test_release",
