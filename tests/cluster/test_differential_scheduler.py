@@ -25,8 +25,8 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front.answers import explain_pod
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.room.plans import plans
-from rte.scheduler.plugins.default_preemption import EvictionPlan
+from rte.scheduler.loop.room.plans import plan_on, plans
+from rte.scheduler.plugins.default_preemption import EvictionPlan, could_make_room
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from tests import random_worlds
@@ -264,8 +264,19 @@ def _answer(cluster: Knowledge, cycle: Cycle, uid: str) -> Answer:
     )
     assert told.chosen in answer.nodes if answer.nodes else told.chosen is None, told
     if pod.preempts and not answer.nodes and not told.problem:
-        for plan in plans(cycle, cluster, pod):
-            if isinstance(plan, EvictionPlan):
-                uids = frozenset(each.uid for each in plan.victims)
-                answer.rooms[plan.node] = Victims(plan.violations, uids)
+        offered = [each for each in plans(cycle, cluster, pod) if isinstance(each, EvictionPlan)]
+        # Plans end where no other node could do with less: every node is asked beside them.
+        around = cycle.around(pod)
+        every = [
+            plan
+            for entry in cluster.nodes.values()
+            if entry.info is not None
+            and could_make_room(pod, entry, cycle.check(entry, pod, around))
+            if (plan := plan_on(cycle, cluster, pod, entry, around=around)) is not None
+        ]
+        costs = [min((plan.cost for plan in some), default=None) for some in (offered, every)]
+        assert costs[0] == costs[1], pod.name
+        for plan in every:
+            uids = frozenset(each.uid for each in plan.victims)
+            answer.rooms[plan.node] = Victims(plan.violations, uids)
     return answer

@@ -43,7 +43,7 @@ class Finding:
 
 def cluster() -> Desk:
     """Nodes with exact zones, for groups, with a driver's devices, and without anything known."""
-    desk = Desk(options=RuleOptions(resource_status=True, device_share=True))
+    desk = Desk(faulty=True, options=RuleOptions(resource_status=True, device_share=True))
     desk.node("a", state(machine(cpus=8)), allocatable=dict.fromkeys(objects.DEVICE, "1000"))
     bare = state(machine(cpus=8), policy="none", cpu_policy="none", memory_policy="None")
     desk.node("b", bare, allocatable={"hugepages-1Gi": "8Gi"})
