@@ -89,6 +89,8 @@ class PodResources:
                 # Despite its name how long one attempt to connect may take: on a node under load
                 # a kubelet is slow to greet.
                 ("grpc.min_reconnect_backoff_ms", round(1000 * self._timeout_seconds)),
+                # Channels share connections by their target: that of a former socket is not ours.
+                ("grpc.use_local_subchannel_pool", 1),
             ],
         )
 
