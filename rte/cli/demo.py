@@ -94,8 +94,10 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
     if not 0 <= args.port < 65536:
         raise errors.UsageError(f"--port {args.port}: give 1 to 65535, or 0 for any free port")
-    if args.chaos is not None and (args.once or args.compare or args.chaos <= 0):
-        raise errors.UsageError("--chaos takes seconds above 0, and goes without --once, --compare")
+    if args.chaos is not None and not args.chaos > 0:
+        raise errors.UsageError(f"--chaos {args.chaos:g}: give seconds above 0")
+    if args.chaos is not None and (args.once or args.compare):
+        raise errors.UsageError("--chaos cannot be used with --once or --compare")
     shapes = tuple(args.shape or demo.Settings().shapes)
     for shape in shapes:
         if machines.parse(shape).memory <= _RESERVED:

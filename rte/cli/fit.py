@@ -97,13 +97,8 @@ def build_sources(
     cluster, problems = inputs.build_cluster(items, time.monotonic(), images=images)
     for each in wanted:
         each.add_to(cluster)
-    if args.sources and not any(entry.info for entry in cluster.nodes.values()):
-        given = ", ".join(map(str, args.sources))
-        more = "; a report alone is a --machine" if cluster.nodes else ""
-        raise errors.UsageError(
-            f"{given}: no Node in it (kubectl get nodes,noderesourcetopologies,pods -A -o yaml "
-            f"prints what is needed{more})"
-        )
+    if args.sources:
+        inputs.require_node(cluster, args.sources)
     return cluster, problems
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rte import errors
 from rte.reader.json import as_object
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
@@ -13,6 +14,7 @@ from rte.scheduler.shell.feeds import COLLECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from rte.reader.json import JsonObject
 
@@ -67,6 +69,20 @@ def build_cluster(
             title = (item.get("metadata") or {}).get("name", "?")
             problems.append(f"{item['kind']} {title} is left out: {wrong}")
     return cluster, problems
+
+
+def require_node(cluster: Cluster, sources: Iterable[Path]) -> None:
+    """Whether these files, which the cluster is from, hold a Node.
+
+    Raises:
+        errors.UsageError: they hold none.
+    """
+    if not any(entry.info for entry in cluster.nodes.values()):
+        more = "; a report alone is a --machine" if cluster.nodes else ""
+        raise errors.UsageError(
+            f"{', '.join(map(str, sources))}: no Node in it (kubectl get "
+            f"nodes,noderesourcetopologies,pods -A -o yaml prints what is needed{more})"
+        )
 
 
 def collection_of(item: JsonObject) -> str:

@@ -41,6 +41,7 @@ _FLAGS = {
     "scope": "--scope",
     "devices": "--device",
     "configuration": "--kubelet-config-file",
+    "version": "--kubelet-version",
 }
 
 
@@ -224,7 +225,8 @@ async def _objects_of(name: str, args: argparse.Namespace) -> tuple[JsonObject, 
                 return report, []
     except errors.KubeError as error:
         raise errors.UsageError(
-            f"{name} is no fixture, folder or file, and as a node of the cluster: {error}"
+            f"{name} is no shape, no fixture, folder or file{machines.near(name)}; "
+            f"and as a node of the cluster: {error}"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: What names a machine, in every command that takes one.
 MACHINE = f"{words.MACHINE}, or a node of the cluster"
+
+_MISSING = "the following arguments are required"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
+        for kind, name in (("int", "a whole number"), ("float", "a number")):
+            message = message.replace(f": invalid {kind} value: ", f": expected {name}, got ")
         raise errors.UsageError(f"{message} (see {self.prog} --help)")
 
     def parse_words(
@@ -64,10 +69,27 @@ class Parser(argparse.ArgumentParser):
         Raises:
             errors.UsageError: one of them is wrong; unknown flags come with the nearest one.
         """
-        args, unknown = self.parse_known_args(words, known)
+        try:
+            args, unknown = self.parse_known_args(words, known)
+        except errors.UsageError as error:
+            if _MISSING in str(error):  # it may be there, misspelt
+                self._refuse(self._unknown_flags(words))
+            raise
+        self._refuse(unknown)
+        return args
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
         if unknown:
             self.error("; ".join(f"unknown argument {word}{self._meant(word)}" for word in unknown))
-        return args
+
+    def _unknown_flags(self, words: Sequence[str]) -> list[str]:
+        """Of the words before a ``--``, those that look like a long flag and are none."""
+        before = itertools.takewhile(lambda word: word != "--", words)
+        return [
+            word
+            for word in before
+            if word.startswith("--") and word.partition("=")[0] not in self._option_string_actions
+        ]
 
     def _meant(self, word: str) -> str:
         return errors.meant(word.partition("=")[0], self._option_string_actions)
@@ -75,6 +97,15 @@ class Parser(argparse.ArgumentParser):
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Shows the default of every option that has one and does not tell it itself."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """As argparse does; names of commands are indented once more, which it forgets."""
+        super().add_argument(action)
+        for each in self._iter_indented_subactions(action):
+            width = len(self._format_action_invocation(each)) + self._current_indent
+            self._action_max_length = max(
+                self._action_max_length, width + 2 * self._indent_increment
+            )
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = action.help or ""

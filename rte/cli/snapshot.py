@@ -153,9 +153,13 @@ def _compression(out: Path, *, cluster: bool) -> Callable[[bytes], bytes]:
 
         return zstandard.ZstdCompressor(level=10).compress
     if cluster and kind in ("xz", "txz", "bz2"):
-        raise errors.UsageError(f"{out}: give a name that ends with .tar, .tar.gz or .tar.zst")
+        raise errors.UsageError(
+            f"{out}: with --cluster, give a name that ends with .tar, .tar.gz or .tar.zst"
+        )
     if kind in ("zst", "lz4", "zip", "7z", "Z", "br"):
-        raise errors.UsageError(f"{out}: give a name that ends with .tar, .tar.gz, .xz or .bz2")
+        raise errors.UsageError(
+            f"{out}: give a name that ends with .tar, .tar.gz, .tar.xz or .tar.bz2"
+        )
     if kind in ("gz", "tgz"):
         return functools.partial(gzip.compress, mtime=0)  # equal content gives equal bytes
     if kind in ("xz", "txz"):

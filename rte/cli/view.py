@@ -12,6 +12,7 @@ from rte import config
 from rte.cli import inputs, live
 from rte.kube import resources
 from rte.reader import files
+from rte.telemetry import doors
 from rte.view import still
 from rte.view.follow import Follower
 from rte.view.serve import serve
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve the page until SIGINT or SIGTERM."""
+    doors.parse_address(args.listen)  # a wrong one is no matter of the cluster
     asyncio.run(_serve(args))
     return 0
 
@@ -54,6 +56,7 @@ async def _serve(args: argparse.Namespace) -> None:
 
     if args.sources:
         cluster, problems = inputs.build_cluster(files.load_objects(args.sources))
+        inputs.require_node(cluster, args.sources)
         for line in problems:
             print(f"note: {line}", file=sys.stderr)
         source = ViewSource(still.Still(cluster))

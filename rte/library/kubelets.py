@@ -87,6 +87,10 @@ class KubeletChoice:
         Raises:
             errors.RteError: there is one and another was chosen, or it would not start.
         """
+        if self.version and releases.known(self.version) is None:
+            raise errors.UsageError(
+                f"{self._name('version')} {self.version}: {releases.why_unknown(self.version)}"
+            )
         state = found.reading.state
         if state is not None:
             for attribute in ("policy", "scope", "devices", "configuration"):

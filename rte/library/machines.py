@@ -82,6 +82,8 @@ def find(text: str) -> list[NamedMachine]:
     Raises:
         errors.RteError: what there is cannot be read.
     """
+    if not text:
+        return []
     path = Path(text)
     if _SHAPE.fullmatch(text):
         return [_from_shape(text)]
@@ -90,9 +92,15 @@ def find(text: str) -> list[NamedMachine]:
     if path.is_file():
         return [_from_archive(path)] if _is_archive(path) else _from_reports(path)
     for fixtures in _FIXTURES:
-        if text and (fixtures / text / "sys").is_dir():
+        if (fixtures / text / "sys").is_dir():
             return [_from_folder(fixtures / text, _plain(path.name))]
     return []
+
+
+def near(text: str) -> str:
+    """``, did you mean NAME?`` where a fixture has nearly that name, else nothing."""
+    names = [path.parent.name for fixtures in _FIXTURES for path in fixtures.glob("*/sys")]
+    return errors.meant(text, names)
 
 
 def only(found: Sequence[NamedMachine], text: str) -> NamedMachine:

@@ -33,10 +33,20 @@ def read(file: Path) -> list[JsonObject]:
         errors.UsageError: the file cannot be read, holds no pod, or one that the API server would
             refuse; the message names file, pod and field.
     """
-    found = pods_of(files.load_objects([file]), file)
+    items = files.load_objects([file])
+    found = pods_of(items, file)
     if not found:
-        raise errors.UsageError(f"{file} holds no pod")
+        raise errors.UsageError(f"{file} holds no pod{_instead(items)}")
     return [checked(item, file) for item in found]
+
+
+def _instead(items: Iterable[JsonObject]) -> str:
+    """What a file without pods holds."""
+    kinds = list(dict.fromkeys(str(item["kind"]) for item in items))
+    if not kinds:
+        return ""
+    shown = ", ".join(f"{kind}{errors.meant(kind, ['Pod'])}" for kind in kinds[:3])
+    return f" but {shown}" + (", ..." if len(kinds) > 3 else "")
 
 
 def pods_of(items: Iterable[JsonObject], file: Path) -> list[JsonObject]:

@@ -41,7 +41,12 @@ def parse_address(text: str) -> tuple[str, int]:
         errors.UsageError: not of that form.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not colon
+        or (":" in host and not bracketed)
+        or not (port.isascii() and port.isdigit() and int(port) < 65536)
+    ):
         raise errors.UsageError(f"bad listen address {text!r}: expected HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

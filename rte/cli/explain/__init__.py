@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--scheduler",
         metavar="URL",
-        help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10259)",
+        help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10260)",
     )
     add(
         "--token-file",
@@ -252,7 +252,7 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         lines = [f"{mark} {node.node}: {node.reason}{waiting}"]
         if node.message and node.message != node.reason:
             lines.append(f"    {node.message}")
-    if node.zones and not node.fits:
+    if any(zone.wanted for zone in node.zones) and not node.fits:
         whose = "the whole pod" if node.container == "*" else f"container {node.container}"
         lines.append(f"    zones, for {whose}:")
         lines += [f"      {text}" for text in _zone_lines(node)]

@@ -495,5 +495,5 @@ def _said(reason: Reason, message: str) -> str:
         case Reason.NO_FIT:
             return "node(s) without free devices for the pod's claims"
         case Reason.ALLOCATED_ELSEWHERE:
-            return "node(s) other than those of the devices that a claim has"
+            return "node(s) where the devices allocated to the pod's claims cannot be used"
     return message[:300]

@@ -244,7 +244,12 @@ def test_files_that_are_no_yaml(command, text, tmp_path):
             ["run", "--sysfs-rot=/sys"],
             "unknown argument --sysfs-rot=/sys, did you mean --sysfs-root?",
         ),
-        (["fit", "--xyzzy"], "the following arguments are required: -f/--file"),
+        (["fit", "--xyzzy"], "unknown argument --xyzzy"),
+        (["fit", "--fil", "x"], "unknown argument --fil, did you mean --file?"),
+        (["fit", "--all"], "the following arguments are required: -f/--file"),
+        (["fit", "--all", "--", "--fil"], "the following arguments are required: -f/--file"),
+        (["--verson"], "unknown argument --verson, did you mean --version?"),
+        (["topology", "384-2s-nps3"], "did you mean 384-2s-nps4?"),
         (["--"], "COMMAND"),
     ],
 )
@@ -267,6 +272,16 @@ def test_alone_it_shows_its_commands():
         (["run", "--node-name", "a" * 254], "--node-name: expected the name of a Node"),
         (["demo", "--port", "80000"], "--port 80000: give 1 to 65535"),
         (["demo", "--port", "-1"], "--port -1: give 1 to 65535"),
+        (["demo", "--nodes", "few"], "argument --nodes: expected a whole number, got 'few'"),
+        (["demo", "--chaos", "-3"], "--chaos -3: give seconds above 0"),
+        (["demo", "--once", "--chaos"], "--chaos cannot be used with --once or --compare"),
+        (["view", "--listen", "1:2:3"], "bad listen address '1:2:3': expected HOST:PORT"),
+        (["snapshot", "x.zip"], "ends with .tar, .tar.gz, .tar.xz or .tar.bz2"),
+        (
+            ["simulate", "--machine", "2x8", "--kubelet-version", "1.2"],
+            "--kubelet-version 1.2: no rules for kubelet 1.2: 1.",
+        ),
+        (["topology", ""], "'' names no machine; a machine is a shape (2x32)"),
         (["topology", "2x4,memory=4"], "give a unit, for example memory=4Gi"),
     ],
 )
@@ -274,6 +289,31 @@ def test_impossible_values_are_refused_with_what_is_possible(words, told):
     code, err = check(words)
     assert code == 2
     assert told in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("Service", " but Service\n"), ("pod", " but pod, did you mean Pod?\n")]
+)
+def test_a_file_without_pods_is_told_with_what_it_holds(kind, told, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}}))
+    code, err = check(["fit", "-f", str(file), "--machine", "2x8"])
+    assert code == 2
+    assert err.endswith(f"holds no pod{told}")
+
+
+@pytest.mark.parametrize("command", [["view"], ["explain", "p"], ["drain", "n"]])
+def test_a_file_without_a_node_is_no_cluster(command, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.touch()
+    code, err = check([*command, "--from", str(file)])
+    assert code == 2
+    assert f"{file}: no Node in it" in err
+
+
+def test_commands_and_what_they_do_are_on_one_line():
+    _, out, _ = typed(["--help"])
+    assert all(re.search(rf"(?m)^    {name} +\w", out) for name in cli.every_command())
 
 
 def test_unknown_variables_are_told_and_foreign_ones_are_not(monkeypatch):
