@@ -102,15 +102,17 @@ def _search(args: argparse.Namespace) -> int:
 
 def _find(name: str, ends: float, args: argparse.Namespace) -> Violation | None:
     """What is found of a planted fault: where one event is alone first, then by chance."""
-    from tests.world.acts import draw_story
+    from tests.world.acts import Story, draw_story
     from tests.world.play import play
-    from tests.world.systematic import wake_ups
+    from tests.world.systematic import of_the_server, wake_ups
 
     by_chance = (
         draw_story(seed, 0.05, nodes=args.nodes, every_s=2.0, episode_s=150.0)
         for seed in count(args.seed)
     )
-    for story in chain((one for _, one in wake_ups()), by_chance):
+    in_turn = [*wake_ups(), *of_the_server()]
+    kept = map(Story.read, sorted((Path(__file__).parent / "stories").glob("*.txt")))
+    for story in chain((one for _, one in in_turn), kept, by_chance):
         if time.process_time() > ends:
             break
         played = play(replace(story, planted=name))

@@ -34,6 +34,7 @@ from tests.world.clock import PROCESS, Clock
 from tests.world.kubernetes import CONTROLLERS, NodeLifecycle, paced
 from tests.world.nodes import Follower, KubeletOfWorld, Node, PodResourcesStandIn, WorldFiles
 from tests.world.processes import Link, Process
+from tests.world.turns import Turns
 from tests.world.wire import Session, Wire
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Make:
 
     seed: int = 1
     nodes: int = 8
-    shapes: tuple[str, ...] = ("2x8", "2x16", "1x12,threads=1,memory=32Gi", "2x8,gpus=2")
+    shapes: tuple[str, ...] = ("2x8", "2x16", "2x8,gpus=2", "1x12,threads=1,memory=32Gi")
     policies: tuple[str, ...] = (
         "single-numa-node", "single-numa-node", "restricted", "single-numa-node", "best-effort",
         "single-numa-node", "none", "single-numa-node",
@@ -109,7 +110,9 @@ class World:
         self._put = clock._substituted.put
         self.former: list[Process] = []
         self._mend: set[asyncio.Task[None]] = set()
-        judge.world = self
+        #: When the last fault is over, as far as its act says so.
+        self.unrest = 0.0
+        judge.world, judge.turns = self, Turns(self)
 
     def _api_clock(self) -> datetime:
         from datetime import UTC, datetime

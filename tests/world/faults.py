@@ -141,6 +141,8 @@ def hang_kubelet(world: World, *, number: int, place: float, seconds: float) -> 
 def cut(world: World, *, number: int, place: float, seconds: float, refuses: bool) -> None:
     """The link of one process and the API server is lost."""
     process = _anybody(world, place)
+    if process.link.until <= world.now():
+        process.link.since = world.now()
     process.link.until = max(process.link.until, world.now() + seconds)
     process.link.refuses = refuses
     world.upset_of(process, "link")

@@ -7,17 +7,15 @@ asks the programs under test what they believe.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rte import placement
 from rte.k8s import podspec
-from rte.model import bits
 from rte.sim.kubelet import predicates
-from tests.world import sizes
+from tests.world import reports, sizes
 from tests.world.clock import PROCESS
 from tests.world.cluster import GPU
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from tests.world.cluster import World
     from tests.world.nodes import Node
     from tests.world.processes import Process
+    from tests.world.turns import Turns
 
 _LEASES = "leases.coordination.k8s.io"
 _NRTS = "noderesourcetopologies.topology.node.k8s.io"
@@ -36,6 +35,8 @@ _EXCUSED_S = 20.0
 _TRUST_S = 50.0
 #: Requests of one process within ten seconds.
 _MOST_REQUESTS = 1500
+#: Writes for a change that somebody else has made, when all else is quiet.
+_MOST_WRITES = 6
 #: Entries that a scheduler may keep of an empty cluster, and of each node of it.
 _MOST_KEPT, _MOST_KEPT_BY_NODE = 1500, 400
 
@@ -93,6 +94,9 @@ class Judge:
         self._rates: dict[str, deque[tuple[float, int]]] = {}
         self._handler = _Faults(self)
         self._counts: dict[str, int] = {}
+        self._others: deque[float] = deque(maxlen=2000)
+        self.turns: Turns
+        self._restored_at = -math.inf
 
     def breaks(self, rule: str, what: str) -> None:
         """A rule is broken."""
@@ -127,6 +131,9 @@ class Judge:
 
     def committed(self, process: Process, change: Any) -> None:
         """The API server has stored something."""
+        is_ours = process in self.world.schedulers.values() or process.name.startswith("rte-agent")
+        if not is_ours and change.resource != _LEASES:
+            self._others.append(self.world.now())
         match change.resource:
             case "pods":
                 self._pod_written(process, change)
@@ -142,14 +149,19 @@ class Judge:
     def restored(self) -> None:
         """An etcd was restored: what was written since the backup was not."""
         self._devices, self._claims = {}, {}
+        self.turns.restored()
+        self._restored_at = self.world.now()
         for key, obj in self.world.api.store.items(_CLAIMS):
             self._allocate("/".join(key), obj)
         self.holder = None
 
     def _pod_written(self, process: Process, change: Any) -> None:
         obj, before = change.object, change.previous
+        by_us = process in self.world.schedulers.values()
+        for rule, what in self.turns.written(change, by_us=by_us):
+            self.breaks(rule, f"{process.name}: {what}")
         where = obj["spec"].get("nodeName")
-        if change.kind == "DELETED" or not where or process not in self.world.schedulers.values():
+        if change.kind == "DELETED" or not where or not by_us:
             return
         if before is None or before["spec"].get("nodeName"):
             return
@@ -157,7 +169,9 @@ class Judge:
         uid = obj["metadata"]["uid"]
         self._bound[uid] = (process, self.world.now())
         self.world.say(f"{process.name} binds {obj['metadata']['name']} to {where}")
-        if self.holder not in (None, process):
+        # A Lease of yesterday may have any holder: each replica goes on until its own runs out.
+        is_known = self.world.now() - self._restored_at > self.world.make.lease_s
+        if is_known and self.holder not in (None, process):
             self.breaks(
                 "one binder",
                 f"{process.name} binds {obj['metadata']['name']} while {self.holder.name} holds "
@@ -178,6 +192,14 @@ class Judge:
                     "nothing is trusted that is dead",
                     f"{name} is bound to {where}, whose {what} is dead for {silent:.0f} s",
                 )
+        link = node.agent.link
+        if now < link.until and now - link.since > _TRUST_S:
+            name = obj["metadata"]["name"]
+            self.breaks(
+                "nothing is trusted that is dead",
+                f"{name} is bound to {where}, whose agent reaches nobody for "
+                f"{now - link.since:.0f} s",
+            )
 
     def _claim_written(self, change: Any) -> None:
         key = "/".join(change.key)
@@ -238,6 +260,8 @@ class Judge:
     def tick(self) -> None:
         """Look at what is cheap to look at."""
         world = self.world
+        for rule, what in self.turns.second():
+            self.breaks(rule, what)
         agents = [node.agent for node in world.nodes.values()]
         processes = [*world.schedulers.values(), *agents, world.control]
         for process in processes:
@@ -260,9 +284,13 @@ class Judge:
         self._judge_claims()
 
     def silent(self, since: float) -> None:
-        """Nothing has happened since then, and nobody has anything to write."""
+        """Nobody has done anything since then, so there is little to write.
+
+        Pods end by themselves: each change that is not ours is a cause of some writes.
+        """
         wrote = [line for line in self._writes if line[0] > since]
-        if len(wrote) > 4:
+        causes = sum(moment > since for moment in self._others)
+        if len(wrote) > 4 + _MOST_WRITES * causes:
             last = ", ".join(f"{name}: {what}" for _, name, what in wrote[-3:])
             self.breaks("silence", f"{len(wrote)} writes while nothing happens, last: {last}")
 
@@ -299,8 +327,18 @@ class Judge:
             if where is not None:
                 names = ", ".join(pod["metadata"]["name"] for pod in unit)
                 self.breaks("nothing waits that fits", f"{names} would fit on {', '.join(where)}")
+            elif len(unit) == 1 and (priority := unit[0]["spec"].get("priority") or 0) > 0:
+                lower = [self._place(node, priority) for node in world.nodes.values()]
+                where = _fit([place for place in lower if place is not None], unit, [200])
+                if where is not None:
+                    self.breaks(
+                        "nobody urgent waits for who is not",
+                        f"{unit[0]['metadata']['name']} would fit on {where[0]} but for pods of "
+                        "lower priority",
+                    )
 
-    def _place(self, node: Node) -> Place | None:
+    def _place(self, node: Node, above: int | None = None) -> Place | None:
+        """A node as its kubelet has it; ``above``: without all whose priority is lower."""
         store = self.world.api.store
         made = store.get("nodes", ("", node.name))
         if made is None or made["spec"].get("unschedulable") or made["spec"].get("taints"):
@@ -316,8 +354,11 @@ class Judge:
                 }
                 supply += len(names - claimed)
         kubelet = node.kubelet
-        active = kubelet._active()
-        others = tuple(record.obj for record in kubelet._records.values() if record.active)
+        running = [record.obj for record in kubelet._records.values() if record.active]
+        others = tuple(
+            one for one in running if above is None or (one["spec"].get("priority") or 0) >= above
+        )
+        active = frozenset(one["metadata"]["uid"] for one in others)
         _, totals = kubelet._totals()
         return Place(
             node.name, made, placement.settle(kubelet.state, active), others, totals, supply
@@ -332,21 +373,11 @@ class Judge:
             if obj is None:
                 self.breaks("every report is there", f"{node.name} has none")
                 continue
-            shown = _shown_cpus(obj)
-            truth = _true_cpus(node)
-            if shown != truth:
-                self.breaks(
-                    "every report equals what its kubelet has",
-                    f"{node.name}: free CPUs by zone {shown}, its kubelet has {truth}",
-                )
-            self._judge_state(node, obj)
+            for what in reports.differences(node, obj):
+                self.breaks("every report equals what its kubelet has", f"{node.name}: {what}")
+            self._judge_owner(node, obj)
 
-    def _judge_state(self, node: Node, obj: Any) -> None:
-        text = (obj["metadata"].get("annotations") or {}).get("topology.rte.dev/node-state")
-        state = orjson.loads(text) if text else {}
-        if not state:
-            self.breaks("every report equals what its kubelet has", f"{node.name}: no state")
-            return
+    def _judge_owner(self, node: Node, obj: Any) -> None:
         owner = {one.get("uid") for one in obj["metadata"].get("ownerReferences") or ()}
         made = self.world.api.store.get("nodes", ("", node.name))
         if made is not None and owner != {made["metadata"]["uid"]}:
@@ -431,24 +462,3 @@ def is_exclusive(obj: Any) -> bool:
     resources = obj["spec"]["containers"][0].get("resources") or {}
     limits = resources.get("limits") or {}
     return "cpu" in limits and not str(limits["cpu"]).endswith("m")
-
-
-def _shown_cpus(obj: Any) -> dict[str, int]:
-    return {
-        zone["name"]: int(resource["available"])
-        for zone in obj.get("zones") or ()
-        for resource in zone.get("resources") or ()
-        if resource["name"] == "cpu"
-    }
-
-
-def _true_cpus(node: Node) -> dict[str, int]:
-    kubelet = node.kubelet
-    state = kubelet.state
-    held = 0
-    for uid in kubelet._active():
-        held |= state.held_cpus(uid)
-    return {
-        f"node-{zone}": len(list(bits.members(cpus & ~state.reserved & ~held)))
-        for zone, cpus in state.topology.zone_cpus.items()
-    }

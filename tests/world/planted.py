@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.world.plant import Plant, answers, async_nothing, does_nothing, unless, value
 from tests.world.planted_more import MORE
+from tests.world.planted_third import THIRD
 from tests.world.substitution import find
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ def _keeps(right: Any) -> Any:
     return remove
 
 
+def _refused_last(right: Any) -> Any:
+    def pop(self: Any, now: float = 0.0, *, quick: bool = False) -> Any:
+        self._turn_of_refused = False
+        return right(self, now, quick=quick)
+
+    return pop
+
+
 _FIRST: tuple[Plant, ...] = (
     # --- lost wake-ups ---
     Plant("reports wake nobody", "lost wake-up",
@@ -105,7 +114,8 @@ _FIRST: tuple[Plant, ...] = (
     Plant("who backs off is never released", "lost wake-up",
           "rte.scheduler.queue.queue:SchedulingQueue.release", does_nothing),
     Plant("a new leader does not look again", "lost wake-up",
-          "rte.scheduler.queue.queue:SchedulingQueue.rouse_all", does_nothing),
+          "rte.scheduler.queue.queue:SchedulingQueue.rouse_all", does_nothing,
+          unseen="who stands by hears the same events, which wake the same pods"),
     Plant("the agent is not told of pods that go", "lost wake-up",
           "rte.accounting.liveness:PodTable.remove", answers(False)),
     Plant("a pod's end changes nothing for the agent", "lost wake-up",
@@ -114,7 +124,8 @@ _FIRST: tuple[Plant, ...] = (
     Plant("backs off for an hour", "starvation",
           "rte.scheduler.queue.queue:_backoff", answers(3600.0)),
     Plant("everybody who was refused waits behind all others", "starvation",
-          "rte.scheduler.queue.queue:SchedulingQueue.first", answers(None)),
+          "rte.scheduler.queue.queue:SchedulingQueue.pop", _refused_last,
+          unseen="the queue runs empty between arrivals: who is last has a turn all the same"),
     # --- double promises ---
     Plant("an assumed pod takes no room", "double promise",
           "rte.scheduler.cache.cluster:Cluster.assume", _assume_only),
@@ -171,7 +182,7 @@ _FIRST: tuple[Plant, ...] = (
 
 
 #: All of them.
-PLANTS = (*_FIRST, *MORE)
+PLANTS = (*_FIRST, *MORE, *THIRD)
 
 
 def missing() -> list[str]:

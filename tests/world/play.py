@@ -88,6 +88,9 @@ async def _play(world: World, story: Story, *, goes_on: bool) -> None:
                 if is_over():
                     return
                 world.say(f"> {one.what} {dict(one.given)}")
+                if KINDS[one.what].is_fault:
+                    until = world.now() + float(one.given.get("seconds", 0.0))
+                    world.unrest = max(world.unrest, until)
                 done = KINDS[one.what].do(world, number=one.number, **one.given)
                 if asyncio.iscoroutine(done):
                     await done
@@ -95,14 +98,17 @@ async def _play(world: World, story: Story, *, goes_on: bool) -> None:
             if is_over():
                 return
             world.say("(all faults are over)")
+            world.unrest = world.now()
             world.heal()
             await _until(world, begin + episode + QUIET_S * 0.8, is_over)
             if not is_over():
                 world.say("(it is quiet: judged)")
                 judge.quiet()
+            since = world.now()
             await _until(world, begin + episode + QUIET_S - 1.0, is_over)
             if is_over():
                 return
+            judge.silent(since)
         for wait in (20.0, _FORGETS_S):  # what a Job has made meanwhile goes with the second
             world.sweep_all()
             await _until(world, world.now() + wait, is_over)

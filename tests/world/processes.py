@@ -20,7 +20,7 @@ class Link:
     """The way of one process to the API server, and what is wrong with it.
 
     Attributes:
-        until: so long nothing goes through (virtual monotonic seconds).
+        until: so long nothing goes through (virtual monotonic seconds); ``since``: from when on.
         refuses: while it is cut, connections fail at once; else nothing answers.
         slow_s: requests take so much longer.
         fails: (code, until, part of the path, chance) of answers instead of the right ones.
@@ -30,6 +30,7 @@ class Link:
     """
 
     until: float = 0.0
+    since: float = 0.0
     refuses: bool = False
     slow_s: float = 0.0
     slow_until: float = 0.0

@@ -51,6 +51,11 @@ def stories(*, nodes: int = 4) -> Iterator[tuple[str, Story]]:
                     f"link {number} {how} for {seconds} s",
                     _story("cut", {**given, "refuses": refuses}, nodes),
                 )
+    yield from of_the_server(nodes=nodes)
+
+
+def of_the_server(*, nodes: int = 4) -> Iterator[tuple[str, Story]]:
+    """What an API server may show that is older than what was known."""
     yield "old revisions at each relist", _story("old-lists", {"seconds": 60}, nodes)
     yield "history is forgotten", _story("compact", {"old": False}, nodes)
     for bumped in (False, True):
@@ -111,17 +116,65 @@ _ALONE: Mapping[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
         (2.0, "lose", {"place": 0.1, "count": 3}),
         (2.0, "lose", {"place": 0.3, "count": 3}),
     ),
+    "somebody urgent comes": (
+        (40.0, "pods", {
+            "count": 2, "cpu": "4", "memory": "1Gi", "seconds": 0, "priority": 1000}),
+    ),
+    "many come who are younger": (
+        *((40.0 + number, "pods", {"count": 1, "cpu": "4", "memory": "1Gi", "seconds": 0})
+          for number in range(8)),
+        *((55.0 + number, "delete", {"place": 0.0, "force": False}) for number in range(8)),
+    ),
+    "an agent hears nobody": (
+        (2.0, "cut", {"place": 0.3, "seconds": 100, "refuses": False}),
+        (70.0, "pods", {"count": 2, "cpu": "1", "memory": "1Gi", "seconds": 0}),
+    ),
+    "devices are wanted by several at once": (
+        (1.0, "claiming", {"count": 4, "seconds": 20.0}),
+        (1.2, "claiming", {"count": 4, "seconds": 20.0}),
+    ),
 }  # fmt: skip
 
 
-def wake_ups(*, nodes: int = 2) -> Iterator[tuple[str, Story]]:
+_SMALL = {"count": 1, "cpu": "1", "memory": "1Gi", "seconds": 20.0}
+_LARGE = {"count": 6, "cpu": "4", "memory": "1Gi", "seconds": 30.0}
+
+#: Where pods come all the time, and it is not full.
+_AT_WORK: dict[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
+    "each replica in turn is cut off for a while": (
+        (20.0, "cut", {"place": 0.2, "seconds": 10, "refuses": False}),
+        *((25.0 + number / 4, "pods", _SMALL) for number in range(44)),
+        (50.0, "cut", {"place": 0.05, "seconds": 10, "refuses": True}),
+        *((55.0 + number / 4, "pods", _SMALL) for number in range(44)),
+    ),
+    "who takes over hears nothing of pods": (
+        (20.0, "errors", {
+            "place": 0.1, "code": 500, "seconds": 40, "part": "v1/pods", "chance": 1.0}),
+        (20.1, "drop-watches", {}),
+        (22.0, "pods", {**_LARGE, "count": 9, "seconds": 60.0}),
+        (30.0, "stop-scheduler", {"place": 0.9, "seconds": 30}),
+        (32.0, "pods", _LARGE),
+        (35.0, "pods", _LARGE),
+    ),
+    "nodes are full again and again": (
+        *((10.0 + 5 * number, "pods", _LARGE) for number in range(14)),
+    ),
+}  # fmt: skip
+
+
+def wake_ups(*, nodes: int = 3) -> Iterator[tuple[str, Story]]:
     """A full cluster, somebody waits, and one thing happens that helps."""
     for name, before in _ALONE.items():
-        full = {"count": 12, "cpu": "4", "memory": "1Gi", "seconds": 0}
+        full = {"count": 18, "cpu": "4", "memory": "1Gi", "seconds": 0}
         gang = {"count": 2, "cpu": "2", "seconds": 600.0}
-        acts = sorted([(5.0, "pods", full), (6.0, "gang", gang), *before], key=lambda one: one[0])
-        made = tuple(Act(at, what, n, one) for n, (at, what, one) in enumerate(acts))
+        full_acts = sorted(
+            [(5.0, "pods", full), (6.0, "gang", gang), *before], key=lambda one: one[0]
+        )
+        made = tuple(Act(at, what, n, one) for n, (at, what, one) in enumerate(full_acts))
         yield f"alone: {name}", Story(1, made, (100.0,), nodes)
+    for name, work in _AT_WORK.items():
+        made = tuple(Act(at, what, n, one) for n, (at, what, one) in enumerate(work))
+        yield f"at work: {name}", Story(1, made, (100.0,), nodes)
 
 
 def _story(what: str, given: Mapping[str, object], nodes: int) -> Story:

@@ -122,14 +122,22 @@ def make_gang(world: World, *, number: int, count: int, cpu: str, seconds: float
             world.api.create("pods", made, "default")
 
 
-@act("claiming", draw=lambda c: {"seconds": round(c.uniform(10, 60), 1)}, weight=5)
-def make_claiming(world: World, *, number: int, seconds: float) -> None:
-    """A pod with a GPU of DRA."""
-    made = pod(f"d{number}-0", "2", "1Gi", seconds)
-    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": CLAIM_TEMPLATE}]
-    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
-    with suppress(StatusError):
-        world.api.create("pods", made, "default")
+def _draw_claiming(chance: random.Random) -> dict[str, Any]:
+    return {"seconds": round(chance.uniform(10, 60), 1), "count": chance.choice((1, 1, 2, 4))}
+
+
+@act("claiming", draw=_draw_claiming, weight=5)
+def make_claiming(world: World, *, number: int, seconds: float, count: int = 1) -> None:
+    """Pods with a GPU of DRA each."""
+    if world.waiting_pods() + count > 60:
+        return
+    for one in range(count):
+        made = pod(f"d{number}-{one}", "2", "1Gi", seconds)
+        claim = {"name": "gpu", "resourceClaimTemplateName": CLAIM_TEMPLATE}
+        made["spec"]["resourceClaims"] = [claim]
+        made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+        with suppress(StatusError):
+            world.api.create("pods", made, "default")
 
 
 def _draw_deployment(chance: random.Random) -> dict[str, Any]:
