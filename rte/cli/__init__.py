@@ -67,6 +67,11 @@ COMMANDS = {
         "rte drain NODE",
         "a restart would do harm",
     ),
+    "balloon": Command(
+        "make an autoscaler add the machines that waiting pods need for their zones",
+        "rte balloon -o json",
+        "a pod waits that no machine like those here takes",
+    ),
     "view": Command(
         "show the zones of the cluster in a browser (read-only)",
         "rte view --listen 127.0.0.1:8090",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rte.cli import balloon
 from rte.cli.inputs import KINDS
 from rte.scheduler.shell.feeds import COLLECTIONS
 from tests.unit.manifests.test_agent_manifests import ROOT, documents, find
@@ -133,3 +134,31 @@ def test_the_job_that_makes_way_runs_as_that_account() -> None:
         account["name"],
     )
     assert pod["containers"][0]["args"] == ["drain", "NODE", "--apply"]
+
+
+def test_who_makes_balloons_may_read_what_the_command_reads_and_write_in_its_namespace() -> None:
+    granted = {
+        (group, resource, verb)
+        for rule in find("ClusterRole", "autoscaling")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    read = {(COLLECTIONS[name].group, COLLECTIONS[name].plural, "list") for name in KINDS}
+    assert read <= granted
+    assert granted - read == {("scheduling.x-k8s.io", "workloads", "list")}
+    role = find("Role", "autoscaling")
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete"]}
+    ]
+    pod = find("CronJob", "autoscaling")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == find("ServiceAccount", "autoscaling")["metadata"]["name"]
+    assert pod["containers"][0]["args"] == ["balloon", "--apply"]
+
+
+def test_balloons_matter_less_than_any_pod_and_more_than_what_autoscalers_leave_out() -> None:
+    """The cluster autoscaler's --expendable-pods-priority-cutoff is -10 by default."""
+    found = find("PriorityClass", "autoscaling")
+    assert found["metadata"]["name"] == balloon.PRIORITY_CLASS
+    assert -10 <= found["value"] < 0
+    assert found["preemptionPolicy"] == "Never"
