@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+#: More digits than a label's value may have are no number of anybody.
+_MOST_DIGITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,15 @@ def requirement(raw: wire.Expression) -> Requirement:
 
 
 def _compare(operator: str, value: str, bound: str) -> bool:
-    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
+    left, right = _integer(value), _integer(bound)
+    if left is None or right is None:
         return False
-    left, right = int(value), int(bound)
     return left > right if operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int | None:
+    """A number of 64 bits as Go's ``strconv.ParseInt`` reads it, None where it reads none."""
+    if len(text) > _MOST_DIGITS or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None

@@ -164,8 +164,11 @@ def _term(
     if not names and every is None:
         names = (namespace,)
     chosen = selectors.selector(item.label_selector)
-    chosen = chosen.narrowed(item.match_label_keys or (), labels, "In")
-    chosen = chosen.narrowed(item.mismatch_label_keys or (), labels, "NotIn")
+    # Of a pod that the API server has stored they are in the selector, with the labels of that day.
+    told = {each.key for each in chosen.requirements or ()}
+    like = [key for key in item.match_label_keys or () if key not in told]
+    unlike = [key for key in item.mismatch_label_keys or () if key not in told]
+    chosen = chosen.narrowed(like, labels, "In").narrowed(unlike, labels, "NotIn")
     return Term(
         namespaces=frozenset(names),
         namespace_selector=None if every is None else selectors.selector(every),

@@ -72,7 +72,8 @@ class InterPodAffinity(RowFilter, RowScore):
             _TermDomains.of(term, counts, columns)
             for term, counts in matches.refusing.matching(pod, snapshot.namespaces)
         ]
-        if not (wanted or shunned or shunning or _may_come(snapshot)):
+        # Without any of them who is nominated is not asked either (PreFilter says Skip).
+        if not (wanted or shunned or shunning):
             return None
         return _AffinityState(pod, snapshot, wanted, shunned, shunning)
 
@@ -104,12 +105,6 @@ class InterPodAffinity(RowFilter, RowScore):
         return scaled(total)
 
 
-def _may_come(snapshot: Snapshot) -> bool:
-    """Whether room is made for somebody who wants to be apart from others."""
-    waiting = (snapshot.pods.get(uid) for uid in snapshot.promises)
-    return any(pod is not None and pod.shape.company.anti_affinity for pod in waiting)
-
-
 @dataclass(frozen=True, slots=True)
 class _TermDomains:
     """A term, and how many of the pods that it is about each domain of its key has, by number."""
@@ -136,13 +131,18 @@ class _TermDomains:
 
 @dataclass(slots=True)
 class _AffinityState(Surroundings):
-    """Domains where those are whom the pod wants, shuns, and is shunned by."""
+    """Domains where those are whom the pod wants, shuns, and is shunned by.
+
+    ``lasting``: of the wanted ones only those count who are not being deleted.
+    """
 
     pod: PodView
     snapshot: Snapshot
     wanted: list[_TermDomains]
     shunned: list[_TermDomains]
     shunning: list[_TermDomains]
+    lasting: bool = False
+    _staying: list[_TermDomains] | None = None
     _everywhere: tuple[RowRefusal, ...] | None = None
 
     def refusals(self, rows: Rows | slice) -> Iterator[RowRefusal]:
@@ -166,14 +166,20 @@ class _AffinityState(Surroundings):
         return bool(self.wanted) and all(it.term.matches(other, names) for it in self.wanted)
 
     def changed(self, changes: Sequence[PodChange]) -> _AffinityState:
-        """With pods more or fewer."""
-        wanted, shunned, shunning = self.wanted, self.shunned, self.shunning
+        """With pods more or fewer.
+
+        Where pods are taken to leave, so have all that are being deleted, on whatever node: nobody
+        can count on the company of those.
+        """
+        shunned, shunning = self.shunned, self.shunning
+        lasting = self.lasting or any(number < 0 for *_, number in changes)
+        wanted = self._those_who_stay() if lasting else self.wanted
         names = self.snapshot.namespaces
         for other, name, number in changes:
             row = self.snapshot.columns.row_of(name)
             if row is None:
                 continue
-            if self.is_joined(other):
+            if self.is_joined(other) and not (lasting and other.deleting):
                 wanted = [each.changed(row, number) for each in wanted]
             shunned = [
                 each.changed(row, number) if each.term.matches(other, names) else each
@@ -182,7 +188,16 @@ class _AffinityState(Surroundings):
             for term in other.shape.company.anti_affinity:
                 if term.matches(self.pod, names, absent={}):
                     shunning = self._shunning(shunning, term, row, number)
-        return _AffinityState(self.pod, self.snapshot, wanted, shunned, shunning)
+        return _AffinityState(self.pod, self.snapshot, wanted, shunned, shunning, lasting)
+
+    def _those_who_stay(self) -> list[_TermDomains]:
+        if self.lasting or not self.wanted:
+            return self.wanted
+        if self._staying is None:
+            terms, snapshot = self.pod.shape.company.affinity, self.snapshot
+            joined = snapshot.matches.matching(terms, lasting=True)
+            self._staying = [_TermDomains.of(term, joined, snapshot.columns) for term in terms]
+        return self._staying
 
     def _shunning(
         self, known: list[_TermDomains], term: Term, row: int, number: int

@@ -146,6 +146,27 @@ def test_required_node_affinity(expression: dict[str, Any], passes: bool) -> Non
     assert (world.place(world.pod(affinity=affinity, **SOME)) == "a") is passes
 
 
+@pytest.mark.parametrize(
+    ("size", "passes"),
+    [
+        ("0000000000000000000000008", True),
+        ("+8", True),
+        ("-8", False),
+        ("9223372036854775807", True),
+        ("9223372036854775808", False),
+        ("8.0", False),
+        ("٨", False),
+    ],
+)
+def test_labels_are_compared_as_numbers_of_64_bits(size: str, passes: bool) -> None:
+    """As ``strconv.ParseInt`` reads them (apimachinery, labels.Requirement.Matches)."""
+    expression = {"key": "size", "operator": "Gt", "values": ["7"]}
+    world = world_of(a={"labels": {"size": size}})
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert (world.place(world.pod(affinity=affinity, **SOME)) == "a") is passes
+
+
 def test_node_selector_and_match_fields() -> None:
     world = world_of(a={"labels": {"disk": "ssd"}}, b={})
     assert world.place(world.pod(nodeSelector={"disk": "ssd"}, **SOME)) == "a"
@@ -225,6 +246,19 @@ def test_match_label_keys_confine_a_term_to_pods_of_the_same_revision() -> None:
         assert world.place(pod) is not None
     full = world.pod(labels={"app": "x", "rev": "2"}, affinity=apart, **SOME)
     assert world.place(full) is None
+
+
+def test_what_the_api_server_wrote_into_a_term_outlives_a_change_of_the_labels() -> None:
+    """It merges matchLabelKeys when the pod is created, and nobody does afterwards."""
+    world = world_of(**ZONES)
+    stored = _term({"app": "x"}, matchLabelKeys=["rev"])
+    stored["labelSelector"]["matchExpressions"] = [
+        {"key": "rev", "operator": "In", "values": ["1"]}
+    ]
+    world.pod(labels={"app": "x", "rev": "1"}, node_name="b", **SOME)
+    moved = {"app": "x", "rev": "2"}
+    pod = world.pod(labels=moved, affinity=_affinity("podAffinity", stored), **SOME)
+    assert world.place(pod) == "b"
 
 
 def test_namespaces_and_their_selector() -> None:

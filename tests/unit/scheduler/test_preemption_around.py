@@ -20,8 +20,8 @@ def apart(app: str, key: str = HOST) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def beside(app: str) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}
+def beside(app: str, key: str = HOST) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
@@ -163,6 +163,21 @@ def test_company_that_is_leaving_is_not_waited_for() -> None:
     assert victims(world, high) == {}
 
 
+def test_nobody_is_evicted_for_a_pod_whose_company_elsewhere_is_leaving() -> None:
+    """On another node of the domain: when it has gone there is nobody to be with any more."""
+    zone = {"labels": {"zone": "1"}}
+    world = world_of(a={"allocatable": {"cpu": "1"}, **zone}, b=zone, c={"labels": {"zone": "2"}})
+    world.pod(name="low", node_name="a", guaranteed=False, cpu="1")
+    world.pod(name="mate", labels={"app": "m"}, node_name="c", **SMALL)
+    mate = world.pod(name="m", labels={"app": "m"}, node_name="b", **SMALL)
+    selector = {"zone": "1", HOST: "a"}
+    options = {"affinity": beside("m", "zone"), "nodeSelector": selector}
+    high = world.pod(priority=10, guaranteed=False, cpu="1", **options)
+    assert victims(world, high) == {"a": {"low"}}
+    world.cluster.set_pod(replace(mate, deleting=True, version=10**6), 0.0)
+    assert victims(world, high) == {}
+
+
 def test_a_term_that_is_written_twice_counts_as_one() -> None:
     world = world_of(a={})
     term = apart("h")["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -180,7 +195,15 @@ def test_who_is_nominated_counts_for_the_rules_between_pods() -> None:
     world = world_of(a={}, b={})
     nominated(world, "a", labels={"app": "n"}, affinity=apart("x"))
     assert world.place(world.pod(priority=10, affinity=apart("n"), **SMALL)) == "b"
-    assert world.place(world.pod(priority=10, labels={"app": "x"}, **SMALL)) == "b"
+    terms = {"labels": {"app": "x"}, "affinity": apart("nobody")}
+    assert world.place(world.pod(priority=10, **terms, **SMALL)) == "b"
+
+
+def test_the_terms_of_who_is_nominated_are_not_asked_of_a_pod_that_no_term_speaks_of() -> None:
+    """kube-scheduler skips the rule for it (interpodaffinity/filtering.go, PreFilter)."""
+    world = world_of(a={})
+    nominated(world, "a", affinity=apart("x"))
+    assert world.place(world.pod(priority=10, labels={"app": "x"}, **SMALL)) == "a"
 
 
 def test_who_is_nominated_counts_for_spread() -> None:
