@@ -69,7 +69,9 @@ _ALONE: Mapping[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
         (40.0, "cordon", {"place": 0.9, "on": False}),
     ),
     "a pod is deleted": ((40.0, "delete", {"place": 0.5, "force": False}),),
-    "a pod is deleted by force": ((40.0, "delete", {"place": 0.5, "force": True}),),
+    "pods are deleted by force": tuple(
+        (40.0 + number, "delete", {"place": number / 10, "force": True}) for number in range(1, 9)
+    ),
     "a pod ends while the agent is dead": (
         (20.0, "kill-agent", {"place": 0.1, "seconds": 70}),
         (62.0, "delete", {"place": 0.2, "force": False}),
@@ -125,10 +127,6 @@ _ALONE: Mapping[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
           for number in range(8)),
         *((55.0 + number, "delete", {"place": 0.0, "force": False}) for number in range(8)),
     ),
-    "an agent hears nobody": (
-        (2.0, "cut", {"place": 0.3, "seconds": 100, "refuses": False}),
-        (70.0, "pods", {"count": 2, "cpu": "1", "memory": "1Gi", "seconds": 0}),
-    ),
     "devices are wanted by several at once": (
         (1.0, "claiming", {"count": 4, "seconds": 20.0}),
         (1.2, "claiming", {"count": 4, "seconds": 20.0}),
@@ -155,6 +153,14 @@ _AT_WORK: dict[str, tuple[tuple[float, str, Mapping[str, object]], ...]] = {
         (30.0, "stop-scheduler", {"place": 0.9, "seconds": 30}),
         (32.0, "pods", _LARGE),
         (35.0, "pods", _LARGE),
+    ),
+    "an agent is dead for long": (
+        (10.0, "kill-agent", {"place": 0.1, "seconds": 88}),
+        *((62.0 + 4 * number, "pods", _LARGE) for number in range(8)),
+    ),
+    "an agent reaches nobody for long": (
+        (5.0, "cut", {"place": 0.3, "seconds": 100, "refuses": False}),
+        *((62.0 + 4 * number, "pods", _LARGE) for number in range(8)),
     ),
     "nodes are full again and again": (
         *((10.0 + 5 * number, "pods", _LARGE) for number in range(14)),
