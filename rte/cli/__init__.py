@@ -162,7 +162,8 @@ def _run(words: Sequence[str], wanted: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        print(f"{prog}: {errors.RteError(error)}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{prog}: {errors.RteError(where + errors.why_unreadable(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

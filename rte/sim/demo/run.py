@@ -104,7 +104,8 @@ async def _until_stopped(
     observer = SnapshotCollector(cluster, beside)
     cluster.remark = lambda: view.remark(observer.beside())
     # A terminal that cannot move its cursor would stay empty.
-    show = _screen if console.is_terminal and not console.is_dumb_terminal else _lines
+    drawn = console.is_terminal and not console.is_dumb_terminal and has_signs(console)
+    show = _screen if drawn else _lines
     failures = [each.failed() for each in (cluster, beside) if each is not None]
     work = (*users, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
@@ -150,6 +151,15 @@ async def _screen(
                         stop.set()
                     page = size.height // 2
                     top = max(0, min(most, keys.scrolled(key, top, page=page, most=most)))
+
+
+def has_signs(console: Console) -> bool:
+    """Whether the terminal's encoding has the signs of a drawing, which not all do."""
+    try:
+        "▀▲╌●…".encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_plain(console: Console) -> bool:

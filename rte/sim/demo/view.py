@@ -235,7 +235,7 @@ def remark(beside: Beside | None) -> str:
 
 def _legend(*, plain: bool) -> Text:
     if plain:
-        return Text("a cell is a core: a pod's letter, % of two pods, . shared, # reserved")
+        return Text("a cell is a core: a pod's letter, . shared, # reserved, % two of these")
     return Text.assemble(
         ("a cell is a core, one thread above the other: ", "dim"),
         ("▀", f"{_PALETTE[1]} on {_PALETTE[0]}"),

@@ -316,6 +316,15 @@ def test_commands_and_what_they_do_are_on_one_line():
     assert all(re.search(rf"(?m)^    {name} +\w", out) for name in cli.every_command())
 
 
+def test_a_full_disk_is_told_without_the_number_of_the_error(monkeypatch):
+    def full(_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rte.cli.topology.run", full)
+    code, _, err = typed(["topology", "2x8"])
+    assert (code, err) == (1, "rte topology: No space left on device\n")
+
+
 def test_unknown_variables_are_told_and_foreign_ones_are_not(monkeypatch):
     monkeypatch.setenv("RTE_SYSFS_ROT", "/sys")
     for name in ("RTE_SDK", "RTE_AGENT_SERVICE_HOST", "RTE_AGENT_PORT_9101_TCP_ADDR", "RTE_PORT"):

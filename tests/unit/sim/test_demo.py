@@ -24,7 +24,7 @@ from rte.cli import demo as command
 from rte.cli import main
 from rte.sim import demo, machines
 from rte.sim.apiserver import API
-from rte.sim.demo import chaos, keys, view, workload
+from rte.sim.demo import chaos, keys, run, view, workload
 from rte.sim.demo import cluster as cluster_module
 from rte.sim.demo.cluster import NAMESPACE, crd
 from rte.sim.demo.snapshot import (
@@ -470,3 +470,11 @@ async def test_a_fleet_publishes_what_its_kubelets_hold(tmp_path: Path) -> None:
                     break
         assert obj["zones"][0]["resources"][0]["available"] == "5"
         assert len(fleet.kubelets) == 2
+
+
+@pytest.mark.parametrize(
+    ("encoding", "can"), [("utf-8", True), ("ascii", False), ("iso-8859-1", False)]
+)
+def test_a_terminal_without_the_signs_of_a_drawing_gets_lines(encoding: str, can: bool) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    assert run.has_signs(Console(file=terminal, force_terminal=True)) is can
