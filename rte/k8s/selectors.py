@@ -201,7 +201,8 @@ def requirement(raw: wire.Expression) -> Requirement:
 
 
 def _compare(operator: str, value: str, bound: str) -> bool:
-    left, right = _integer(value), _integer(bound)
+    # What no label may be makes a term that matches nothing (labels.NewRequirement): a sign first.
+    left, right = _integer(value), _integer(bound) if bound[:1].isalnum() else None
     if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right

@@ -137,6 +137,8 @@ def test_a_cordoned_node_takes_nothing() -> None:
         ({"key": "size", "operator": "Gt", "values": ["7"]}, True),
         ({"key": "size", "operator": "Lt", "values": ["7"]}, False),
         ({"key": "size", "operator": "Gt", "values": ["x"]}, False),
+        ({"key": "size", "operator": "Gt", "values": ["+7"]}, False),
+        ({"key": "size", "operator": "Gt", "values": ["-7"]}, False),
     ],
 )
 def test_required_node_affinity(expression: dict[str, Any], passes: bool) -> None:
