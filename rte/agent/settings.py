@@ -223,7 +223,7 @@ class AgentSettings:
     ] = False
     nic_speeds: Annotated[
         tuple[Annotated[tuple[str, int], Syntax(parse_nic_speed, "NAME=MBPS")], ...],
-        Flag("speeds of interfaces that tell none while their link is down (several)"),
+        Flag("speeds of interfaces that report none while their link is down (several)"),
     ] = ()
     reference_container: Annotated[
         tuple[str, str, str] | None,
@@ -263,7 +263,7 @@ class AgentSettings:
         Folder,
         Flag(
             "where the drift alarm keeps cases, for rte explain --case",
-            default="none: they are told, not kept",
+            default="none: they are logged, not kept",
         ),
     ] = None
 

@@ -197,7 +197,7 @@ class SchedulerSettings:
         Folder,
         Flag(
             "where the drift alarm keeps cases, for rte explain --case",
-            default="none: they are told, not kept",
+            default="none: they are logged, not kept",
         ),
     ] = None
 
