@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ import pytest
 import yaml
 
 import rte
+from tests.documents import blocks
 
 #: One process makes them.
 pytestmark = pytest.mark.xdist_group("release")
@@ -68,7 +70,8 @@ def test_the_same_commit_gives_the_same_bytes(made: Path, key: Path, tmp_path: P
 def test_it_has_every_part(made: Path) -> None:
     assert {path.name for path in made.iterdir()} == {
         WHEEL, f"rte_numa-{VERSION}.tar.gz", f"rte-numa-{VERSION}.cdx.json",
-        f"rte-numa-{VERSION}.spdx.json", f"rte-{VERSION}.tgz", f"rte-manifests-{VERSION}.tar.gz",
+        f"rte-numa-{VERSION}.spdx.json", f"rte-{VERSION}.tgz", f"rte-chart-{VERSION}.oci.tar",
+        f"rte-manifests-{VERSION}.tar.gz",
         "kubectl-rte.tar.gz", "rte.yaml", "RELEASE-NOTES.md", "provenance.intoto.json",
         "SHA256SUMS", "SHA256SUMS.sig",
     }  # fmt: skip
@@ -104,6 +107,41 @@ def test_checksums_are_those_of_the_files_and_the_signature_is_the_keys(
     assert subprocess.run(verify, input=content, capture_output=True, check=False).returncode == 0
     other = subprocess.run(verify, input=content + b"x", capture_output=True, check=False)
     assert other.returncode != 0
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/start/release.md"])
+def test_the_commands_of_the_documentation_tell_a_file_that_was_changed(
+    made: Path, key: Path, tmp_path: Path, page: str
+) -> None:
+    (commands,) = (text for text in blocks(page, "sh") if text.startswith("ssh-keygen"))
+    folder = tmp_path / "got"
+    shutil.copytree(made, folder)
+    (folder / "signers").write_text(f"release {Path(f'{key}.pub').read_text()}")
+
+    def verify() -> tuple[int, list[str]]:
+        done = subprocess.run(
+            ["sh", "-ec", commands], cwd=folder, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout.splitlines()
+
+    status, told = verify()
+    assert status == 0
+    assert told[0].startswith('Good "rte-release" signature for release')
+    assert len(told) == 1
+
+    wheel = folder / WHEEL
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    status, told = verify()
+    assert status != 0
+    assert told[1:] == [f"{WHEEL}: FAILED"]
+
+    # Whoever changes a file and its checksum has not the key.
+    sums = folder / "SHA256SUMS"
+    changed = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    sums.write_text(re.sub(rf"(?m)^\S+(?=  {WHEEL}$)", changed, sums.read_text()))
+    status, told = verify()
+    assert status != 0
+    assert told == ["Could not verify signature."]
 
 
 def test_the_statement_tells_the_commit_and_every_file(made: Path) -> None:

@@ -2,8 +2,8 @@
 
 Wheel, sdist, images, chart, manifests, kubectl's plugin, bills of materials, notes, provenance and
 checksums of one commit, into an empty folder. The same commit gives the same bytes. Needs what
-requirements-dev.txt names; with images also the tools and the cache of ``python -m tests.cluster
-image``. Once that has run it needs no network.
+requirements-dev.txt names; with images also the tools of ``python -m tests.cluster image``, apt and
+readelf, and what ``--fetch`` gets. Once that is in the cache it needs no network.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-#: image -> what it is locked to.
-LOCKS = {"agent": "requirements-agent.txt", "scheduler": "requirements.txt"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 = done, 1 = failed, and nothing is to be published."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
-    parser.add_argument("out", type=Path, metavar="OUT", help="an empty or a new folder")
+    parser.add_argument("out", type=Path, metavar="OUT", nargs="?", help="an empty or a new folder")
     parser.add_argument("--commit", default="HEAD", help="what to release (default %(default)s)")
     parser.add_argument(
         "--url",
@@ -42,13 +40,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="all but the images and their bills of materials: a dry run of some ten seconds",
     )
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="make nothing, get what all of it is made of into the cache; needs a network",
+    )
     args = parser.parse_args(argv)
+    if (args.out is None) != args.fetch:
+        parser.error("give either OUT or --fetch")
     try:
-        release(args)
+        fetch(args) if args.fetch else release(args)
     except (parts.ReleaseError, ClusterError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def fetch(args: argparse.Namespace) -> None:
+    """Get what a release is made of.
+
+    Raises:
+        ReleaseError: it is not to be had.
+        ClusterError: an image could not be built.
+    """
+    with tempfile.TemporaryDirectory(prefix="rte-release-") as name:
+        parts.tree_of(commit_of(args.commit), ROOT, Path(name))
+        layouts.fetch(Path(name))
+
+
+def commit_of(name: str) -> str:
+    """Its whole hash.
+
+    Raises:
+        ReleaseError: there is no such commit.
+    """
+    return parts.run("git", "rev-parse", "--verify", f"{name}^{{commit}}", cwd=ROOT).strip()
 
 
 def release(args: argparse.Namespace) -> None:
@@ -64,9 +90,7 @@ def release(args: argparse.Namespace) -> None:
         raise parts.ReleaseError(f"{out} is not empty: give a new folder")
     if args.key:
         attest.check(args.key)
-    commit = parts.run(
-        "git", "rev-parse", "--verify", f"{args.commit}^{{commit}}", cwd=ROOT
-    ).strip()
+    commit = commit_of(args.commit)
     with tempfile.TemporaryDirectory(prefix="rte-release-") as name:
         tree = Path(name)
         parts.tree_of(commit, ROOT, tree)
@@ -110,11 +134,11 @@ def python(tree: Path, project: dict[str, object], out: Path) -> dict[str, bytes
 
 
 def of_images(tree: Path, version: str) -> dict[str, bytes]:
-    """An OCI layout for each, and its bills of materials."""
+    """An OCI layout for each and each machine, and its bills of materials."""
     files = {}
     for image in layouts.all_of(tree):
-        stem = f"rte-{image.target}-{version}-linux-amd64"
-        requirements = (tree / LOCKS[image.target]).read_text()
+        stem = f"rte-{image.target}-{version}-linux-{image.machine}"
+        requirements = (tree / layouts.LOCKS[image.target]).read_text()
         root = boms.whole("container", f"rte-{image.target}", version, image.digest)
         told = boms.of_image(root, image.listed, requirements)
         files[f"{stem}.oci.tar"] = image.layout

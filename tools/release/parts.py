@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.release import packs
+from tools.release import oci, packs
 
 
 class ReleaseError(Exception):
@@ -63,17 +63,29 @@ def distributions(tree: Path, out: Path) -> Path:
 
 
 def chart(tree: Path, version: str) -> dict[str, bytes]:
-    """As ``helm package`` names it, and as ``helm push`` takes it."""
+    """As ``helm package`` names it, and as a registry has it."""
     folder = tree / "manifests/chart"
     told = yaml.safe_load((folder / "Chart.yaml").read_text())
     if {told["version"], told["appVersion"]} != {version}:
         raise ReleaseError(f"manifests/chart/Chart.yaml: version and appVersion are not {version}")
-    return {f"{told['name']}-{version}.tgz": packs.tar_gz(packs.below(folder, told["name"]))}
+    archive = packs.tar_gz(packs.below(folder, told["name"]))
+    return {
+        f"{told['name']}-{version}.tgz": archive,
+        f"{told['name']}-chart-{version}.oci.tar": oci.of_chart(told, archive),
+    }
 
 
 def manifests(tree: Path, version: str) -> dict[str, bytes]:
-    """All trees of kustomize; the chart comes by itself."""
+    """All trees of kustomize; the chart comes by itself.
+
+    Raises:
+        ReleaseError: an image of rte is of another version.
+    """
     files = packs.below(tree / "manifests", f"rte-manifests-{version}")
+    for name, text in files.items():
+        asked = re.findall(rb"image: rte-(?:agent|scheduler):(\S+)|newTag: (\S+)", text)
+        if other := {(tag or new).decode() for tag, new in asked} - {version}:
+            raise ReleaseError(f"{name} asks for {', '.join(sorted(other))}, not for {version}")
     kept = {name: text for name, text in files.items() if name.split("/")[1] != "chart"}
     # The folder is unpacked beside no chart: what links there comes as a file.
     return {f"rte-manifests-{version}.tar.gz": packs.tar_gz(kept)}

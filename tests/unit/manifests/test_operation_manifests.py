@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rte import __version__
 from rte.cli import balloon
 from rte.cli.inputs import KINDS
 from rte.scheduler.shell.feeds import COLLECTIONS
@@ -134,6 +135,7 @@ def test_the_job_that_makes_way_runs_as_that_account() -> None:
         account["name"],
     )
     assert pod["containers"][0]["args"] == ["drain", "NODE", "--apply"]
+    assert pod["containers"][0]["image"] == f"rte-scheduler:{__version__}"
 
 
 def test_who_makes_balloons_may_read_what_the_command_reads_and_write_in_its_namespace() -> None:
@@ -154,6 +156,7 @@ def test_who_makes_balloons_may_read_what_the_command_reads_and_write_in_its_nam
     pod = find("CronJob", "autoscaling")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == find("ServiceAccount", "autoscaling")["metadata"]["name"]
     assert pod["containers"][0]["args"] == ["balloon", "--apply"]
+    assert pod["containers"][0]["image"] == f"rte-scheduler:{__version__}"
 
 
 def test_balloons_matter_less_than_any_pod_and_more_than_what_autoscalers_leave_out() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import EVERY_PAGE
 from tools import figures
 from tools.figures import FIGURES, Figure
 
@@ -18,6 +19,44 @@ def test_every_benchmark_that_a_page_quotes_is_measured() -> None:
     quoted = {name for page in pages for name in re.findall(r"\bbench\.[a-z_]+", page.read_text())}
     assert len(quoted) > 8
     assert quoted <= {figure.bench for figure in FIGURES}
+
+
+#: A number with a unit in which speed, memory or a comparison is told.
+FIGURE = re.compile(r"\d[\d.,]* (?:ms|µs|MiB|GiB|times)\b|\d+ % of\b|\bmedian\b|\bp(?:50|99)\b")
+#: What else measures: a part of the tests, the release itself, a command that the text has.
+MEASURES = re.compile(r"\bbench\.[a-z_]+|`tests/[a-z_/]+(?:\.py)?`|`tools\.release`")
+#: page -> figures of it that nobody measures: limits, settings, examples of input.
+SETTINGS = {
+    "docs/fit.md": {"1 GiB"},
+    "docs/groups.md": {"90 % of"},
+    "docs/operations.md": {"100 ms", "1 MiB", "20 ms", "4 MiB", "5 times", "8 MiB"},
+    "docs/placement.md": {"1 GiB", "16 GiB"},
+    "docs/scheduler.md": {"20 times", "50 ms"},
+    "docs/view.md": {"32 MiB"},
+}
+#: page -> figures of an example whose command stands above them.
+EXAMPLES = {"docs/fit.md": {"1,103 times"}}
+
+
+def unmeasured(text: str) -> set[str]:
+    """The figures of sections that do not say what measures them."""
+    return {
+        figure
+        for section in re.split(r"(?m)^(?=##+ )", re.sub(r"(?ms)^```.*?^```$", "", text))
+        if not MEASURES.search(section)
+        for figure in FIGURE.findall(section)
+    }
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_every_figure_of_a_page_stands_beside_what_measures_it(page: str) -> None:
+    known = SETTINGS.get(page, set()) | EXAMPLES.get(page, set())
+    assert unmeasured((ROOT / page).read_text()) == known
+
+
+def test_a_figure_without_its_benchmark_is_found() -> None:
+    told = "## One\n\ndecides in 1.5 ms\n\n## Two\n\n3 ms (`bench.reading`)\n"
+    assert unmeasured(told) == {"1.5 ms"}
 
 
 def test_every_benchmark_is_there_and_takes_its_flags() -> None:
