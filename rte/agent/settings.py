@@ -113,8 +113,8 @@ def parse_nic_speed(value: str) -> tuple[str, int]:
 #: Commands that read a node, and those that read a cluster.
 _READERS = ("run", "topology", "snapshot")
 _CLUSTER = (
-    "run", "topology", "explain", "fit", "defrag", "drain", "simulate", "snapshot", "view",
-    "doctor",
+    "run", "topology", "explain", "fit", "defrag", "drain", "balloon", "simulate", "snapshot",
+    "view", "doctor",
 )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def apply(monkeypatch):
 
         monkeypatch.setattr(balloon.live, "connect", lambda _: api)
         monkeypatch.setattr(balloon.live, "read_objects", read_objects)
-        assert main(["balloon", "--apply"]) == 0
+        assert main(["balloon", "--apply", "--kubeconfig", "/somewhere"]) == 0
         return api
 
     return apply
