@@ -6,10 +6,9 @@ import argparse
 import contextlib
 import importlib
 import os
-import signal
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rte import __version__, errors, extensions
 from rte.cli import terminal
@@ -17,7 +16,6 @@ from rte.cli.parsing import Command, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
 
 #: By name; the module of each defines ``configure(parser)`` and ``run(args) -> int``.
 COMMANDS = {
@@ -111,9 +109,6 @@ def every_command() -> Mapping[str, Command]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
-    if os.getpid() == 1:
-        # In a container the kernel drops what the first process has no handler for.
-        signal.signal(signal.SIGTERM, _end)
     # What gRPC's C library logs by itself comes as exceptions as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -167,10 +162,6 @@ def _run(words: Sequence[str], wanted: str) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:

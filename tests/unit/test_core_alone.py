@@ -52,7 +52,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     info = root / "rte_numa-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rte-numa\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[console_scripts]\nrte = rte.cli:main\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nrte = rte.__main__:main\n")
     return root
 
 

@@ -7,14 +7,15 @@ import io
 import os
 import re
 import signal
+import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rte import __main__ as first_process
 from rte import cli, config
 from tests.depth import scaled
 
@@ -366,17 +367,20 @@ def test_help_tells_every_default(command):
 
 def test_the_first_process_of_a_container_ends_when_asked_before_it_has_begun(monkeypatch) -> None:
     own, before = os.getpid(), signal.getsignal(signal.SIGTERM)
-    asked = SimpleNamespace(
-        configure=lambda parser: None, run=lambda args: os.kill(own, signal.SIGTERM)
-    )
-    monkeypatch.setattr(cli, "_module", lambda name: asked)
+    monkeypatch.setattr(cli, "main", lambda: os.kill(own, signal.SIGTERM))
     monkeypatch.setattr(os, "getpid", lambda: 1)
     try:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["run"])
+            first_process.main()
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_what_ends_the_first_process_is_there_before_the_command_line_is_loaded() -> None:
+    loads = "import sys, rte.__main__; print('rte.cli' in sys.modules, 'argparse' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_the_agents_image_has_no_simulations_and_says_so(monkeypatch, capsys):
