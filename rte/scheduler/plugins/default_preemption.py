@@ -226,8 +226,11 @@ def _lower(entry: NodeEntry, priority: int) -> Iterator[PodView]:
 
 
 def could_make_room(pod: PodView, entry: NodeEntry, status: Status) -> bool:
-    """Whether the node refuses the pod for want of room that lower priorities hold."""
-    return status.resources and next(_lower(entry, pod.priority), None) is not None
+    """Whether the node refuses the pod for want of room that will be there.
+
+    Lower priorities hold it, or who is being deleted, however important.
+    """
+    return status.resources and bool(entry.leaving or next(_lower(entry, pod.priority), None))
 
 
 def reach(entry: NodeEntry, priority: int) -> dict[str, int] | None:

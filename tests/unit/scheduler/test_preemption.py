@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -317,11 +318,13 @@ def test_no_victim_is_chosen_while_a_pod_in_flight_may_be_in_any_zone() -> None:
     assert plan.victims == (zone0,)
 
 
-def test_room_that_is_on_its_way_is_waited_for() -> None:
+@pytest.mark.parametrize("priority", [0, 2000])
+def test_room_that_is_on_its_way_is_waited_for(priority: int) -> None:
+    """However important it is who leaves it."""
     world = World()
     for name in ("a", "b"):
         world.node(name, state(machine(zones=1)))
-    (leaving,) = running(world, "a", 6)
+    (leaving,) = running(world, "a", 6, priority=priority)
     running(world, "b", 6)
     world.cluster.set_pod(replace(leaving, deleting=True, version=10**6), 0.0)
     plan = best(world, world.pod(cpu="6", priority=10))
