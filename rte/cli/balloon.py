@@ -15,9 +15,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rte import errors
 from rte.cli import inputs, live
-from rte.cli.fit import STEPS, add_sources, build_sources, read_items
+from rte.cli.fit import STEPS, add_sources, build_sources, is_applied, read_items
 from rte.kube.resources import PODS
 from rte.model import quantity
 from rte.model.totals import totals_of
@@ -75,9 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan (and create); 0 when every pod that waits for a zone would get one, 1 when not."""
-    if args.apply:
-        if args.sources or args.machine:
-            raise errors.UsageError("--apply is for a cluster")
+    if is_applied(args):
         return asyncio.run(_apply(args))
     items = read_items(args)
     plan = BalloonPlan.of(build_sources(args, items)[0], items)

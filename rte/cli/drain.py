@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.cli import evictions, inputs, live
-from rte.cli.fit import STEPS, add_sources, read_sources
+from rte.cli.fit import STEPS, add_sources, is_applied, read_sources
 from rte.kube.resources import NODES
 from rte.model.totals import totals_of
 from rte.placement import in_its_way
@@ -51,9 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan (and move); 0 when a restart does no harm then, 1 when it would or nobody can say."""
-    if args.apply:
-        if args.sources or args.machine:
-            raise errors.UsageError("--apply is for a cluster")
+    if is_applied(args):
         return asyncio.run(_apply(args))
     plan = DrainPlan.of(read_sources(args)[0], args.node)
     print(json.dumps(plan.document(), indent=2) if args.output == "json" else plan.text())

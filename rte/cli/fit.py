@@ -77,6 +77,17 @@ def add_sources(parser: argparse.ArgumentParser, command: str) -> None:
     machines.add_arguments(parser)
 
 
+def is_applied(args: argparse.Namespace) -> bool:
+    """Whether the plan of a command with ``--apply`` is to be carried out.
+
+    Raises:
+        errors.UsageError: the plan would be one for files or for machines.
+    """
+    if args.apply and (args.sources or args.machine):
+        raise errors.UsageError("--apply is for a cluster")
+    return bool(args.apply)
+
+
 def read_sources(args: argparse.Namespace, *, images: bool = False) -> tuple[Cluster, list[str]]:
     """The cluster that the arguments name, and one line for each object that is malformed."""
     return build_sources(args, read_items(args), images=images)

@@ -72,7 +72,7 @@ def build_cluster(
 
 
 def require_node(cluster: Cluster, sources: Iterable[Path]) -> None:
-    """Whether these files, which the cluster is from, hold a Node.
+    """See to it that these files, which the cluster is from, hold a Node.
 
     Raises:
         errors.UsageError: they hold none.

@@ -10,6 +10,7 @@ from typing import Any
 from tests.world.plant import (
     Plant,
     answers,
+    async_nothing,
     does_nothing,
     unless,
     with_arguments,
@@ -80,16 +81,6 @@ def _least_first(right: Any) -> Any:
     return property(order)
 
 
-def _async(answer: Any) -> Any:
-    def make(right: Any) -> Any:
-        async def wrong(*_args: Any, **_kwargs: Any) -> Any:
-            return answer
-
-        return wrong
-
-    return make
-
-
 THIRD: tuple[Plant, ...] = (
     # --- lost wake-ups, starvation ---
     Plant("one of those who sleep is never asked", "lost wake-up",
@@ -142,7 +133,7 @@ THIRD: tuple[Plant, ...] = (
               self._until - self._clock() + 30.0 if self._active else 0.0)),
     # --- lost and doubled ---
     Plant("a bind without an answer is not read back", "lost write",
-          "rte.scheduler.shell.binder:Binder.read_back", _async(None)),
+          "rte.scheduler.shell.binder:Binder.read_back", async_nothing),
     Plant("the claims of a bind that failed stay", "leak",
           "rte.scheduler.framework.claims.devices:Devices.release", does_nothing),
     Plant("gangs that are over stay", "leak",
